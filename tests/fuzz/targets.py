@@ -45,6 +45,7 @@ from crpipe.inference.checkpoints import open_checkpoint, open_its_reader
 from crpipe.inference.inputs import RawInput, RequiredColumns, count_rows, event_rows
 from crpipe.report.estimates import measure_ratios
 from crpipe.report.series import chain_rows
+from crpipe.report.state import CampaignState
 from crpipe.report.status import render_status, status_json
 from crpipe.report.summary import render_summary
 from crpipe.source.pelican.tokens import Tokens
@@ -468,7 +469,8 @@ def read_campaign(folder):
     campaign = campaign_of(folder)
     check_train(campaign)
     measure_ratios(campaign)
-    found = [len(render_status(campaign, 120)), len(status_json(campaign)), len(render_summary(campaign))]
+    state = CampaignState.read(campaign)
+    found = [len(render_status(state, 120)), len(status_json(state)), len(render_summary(state))]
     return [*found, len(chain_rows(campaign)), Journal(campaign.paths.data_journal()).rows()]
 
 

@@ -8,8 +8,7 @@ import subprocess
 import pytest
 
 from campaign_files import linked, realistic
-from crpipe.report.page.document import render_report
-from crpipe.report.page.overview import render_page
+from crpipe.report.page import render_page
 
 pytestmark = pytest.mark.browser
 FLAGS = (
@@ -84,7 +83,7 @@ def campaign(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def page(campaign):
-    return render_page(campaign.campaign)
+    return render_page(campaign.state, short=True)
 
 
 @pytest.mark.parametrize(("width", "columns"), [(1280, 2), (390, 1)])
@@ -111,7 +110,7 @@ def test_the_page_is_parsed_as_written(tmp_path, page):
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_links_have_cells_of_their_own_where_they_are_not_the_ranges(tmp_path, width):
-    page = render_page(linked(tmp_path / "campaign", 40).campaign)
+    page = render_page(linked(tmp_path / "campaign", 40).state, short=True)
     dom = dump(tmp_path, HARNESS.format(width=width, page=html.escape(page)))
     seen = json.loads(html.unescape(re.search(r'<pre id="measured">(.*?)</pre>', dom, re.DOTALL)[1]))
     assert seen["needed"] <= seen["width"]
@@ -126,14 +125,14 @@ DARK = "--blink-settings=preferredColorScheme=0"
 
 @pytest.mark.parametrize("width", [400, 900, 1600])
 def test_the_report_is_readable_at_every_width(tmp_path, campaign, width):
-    page = render_report(campaign.campaign)
+    page = render_page(campaign.state)
     seen = seen_at(tmp_path, page, width)
     assert seen["needed"] <= seen["width"]
     assert seen["out"] == []
     assert seen["letters"] >= 10
     for text in ("2,320,000", "balanced", "0.0312 ± 0.0020", "CUDA error: an illegal memory access"):
         assert text in seen["text"]
-    assert len(seen["charts"]) == 5
+    assert len(seen["charts"]) == 4
     assert seen["columns"] == (1 if width == 400 else 2)
 
 
@@ -146,6 +145,6 @@ def test_the_letters_of_the_status_page_can_be_read(tmp_path, page, width):
 
 
 def test_both_pages_are_dark_where_the_reader_wants_it(tmp_path, campaign, page):
-    for each in (page, render_report(campaign.campaign)):
+    for each in (page, render_page(campaign.state)):
         colours = [seen_at(tmp_path, each, 900, *flags)["paper"] for flags in ((), (DARK,))]
         assert colours == ["rgb(247, 248, 250)", "rgb(18, 22, 28)"]

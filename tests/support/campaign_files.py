@@ -21,6 +21,7 @@ from crpipe.core.paths import CONSOLIDATED
 from crpipe.events.layout import Field, Layout, Metric
 from crpipe.report.estimates import SourceLook
 from crpipe.report.plan import Plan
+from crpipe.report.state import CampaignState
 from crpipe.setup.compatibility import planned_workload
 from crpipe.split.ledger import staged_sums
 from named import READERS, SIMULATOR
@@ -86,6 +87,11 @@ class CampaignFiles:
         campaign = Campaign.open(self.config, "recorded")
         known = campaign.known_layout or Layout.from_description(LAYOUT)
         return replace(campaign, known_layout=known)
+
+    @property
+    def state(self) -> CampaignState:
+        """The state of the campaign as it is now."""
+        return CampaignState.read(self.campaign)
 
     def plan(self, seen: SourceLook | None = None) -> Plan:
         """The plan as `crpipe plan` makes it."""
@@ -343,3 +349,24 @@ def linked(root: Path, ranges: int = 8, *overrides: str) -> CampaignFiles:
     files.snapshot(third)
     files.staged(6)
     return files
+
+
+def with_validation(root: Path) -> CampaignFiles:
+    """Lay out two links whose metrics hold two validations each, and whose best checkpoints are kept."""
+    made = CampaignFiles(root, ranges=3)
+    for index in range(2):
+        name = made.split(index)
+        made.trained(name)
+        path = made.paths.store(name) / "metrics.jsonl"
+        rows = []
+        for line in path.read_text().splitlines():
+            row = json.loads(line)
+            rows.append(row)
+            if row["range_step"] in (STEPS // 2, STEPS):
+                own = {"validation/critic/loss": 0.5, "validation/critic/gap": 0.2, "validation/score": 2.25}
+                rows.append({name: value for name, value in row.items() if "/" not in name} | own)
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        best = {"range": name, "metric": "score", "value": 2.125, "step": 200, "checkpoint": "b", "key": "k"}
+        best["sha256"] = "0" * 64
+        write_json(made.paths.best_receipt(name), best)
+    return made

@@ -10,24 +10,22 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from crpipe.campaign.campaign import Campaign
-from crpipe.campaign.ledger import LedgerSums
-from crpipe.campaign.records import BestReceipt, Receipt
+from crpipe.campaign.records import BestReceipt
 from crpipe.config.files import config_files
 from crpipe.config.loading import load_config
 from crpipe.core.errors import ConfigError, DataError
-from crpipe.core.files import read_json_if_any
 from crpipe.core.paths import DESTINATIONS, OUTLIERS
-from crpipe.report.evaluations import read_evaluation
+from crpipe.report.evaluations import BASELINE, FLOOR, MODEL, every_evaluation
 from crpipe.report.series import chain_rows
-from crpipe.report.state import collect
+from crpipe.report.state import CampaignState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from crpipe.api.model import EventBatches, TrainedModel
     from crpipe.core.paths import Paths
     from crpipe.events.layout import Layout
-    from crpipe.report.evaluations import Evaluation
+    from crpipe.report.evaluations import Evaluation, MetricRow
 
 # ruff: noqa: PLC0415
 
@@ -78,7 +76,7 @@ class CampaignRun:
         rejected; together they are ``events``.
         Null where a range is not that far. Without a configuration, only ranges that were listed are known.
         """
-        return ranges_frame(self._data())
+        return ranges_frame(CampaignState.read(self._data()))
 
     @property
     def links(self) -> pl.DataFrame:
@@ -87,7 +85,7 @@ class CampaignRun:
         step, events, items: of the whole chain up to this link. best_*: of its best checkpoint, if one is
         kept. Without a configuration, only links whose training has begun are known.
         """
-        return links_frame(self._campaign)
+        return links_frame(CampaignState.read(self._campaign))
 
     @property
     def metrics(self) -> pl.DataFrame:
@@ -105,7 +103,7 @@ class CampaignRun:
         baseline: for a simple method without the model. Null where the workload offers none.
         declared: whether the reports show it. better: low, high or near (its ``ideal``).
         """
-        return evaluations_frame(self._campaign)
+        return evaluations_frame(self.paths)
 
     def shards(
         self,
@@ -196,7 +194,6 @@ def open_run(
 
 
 Row = dict[str, Any]
-_FLOOR = "again"  # the numbers of a second simulation
 RANGES: Any = {
     "range": pl.String,
     "state": pl.String,
@@ -236,33 +233,32 @@ EVALUATIONS: Any = {
 }
 
 
-def ranges_frame(campaign: Campaign) -> pl.DataFrame:
+def ranges_frame(state: CampaignState) -> pl.DataFrame:
     """Return one row for each range, in order; null where nothing is known yet."""
     rows: list[Row] = []
-    for status in collect(campaign).ranges:
-        if status.name == OUTLIERS:
+    for item in state.ranges:
+        if item.name == OUTLIERS:
             continue
-        row: Row = {"range": status.name, "state": str(status.state), "files": status.files}
-        row["quarantined"] = status.quarantined
-        ledger = LedgerSums.read_if_any(campaign.paths.ledger(status.name))
-        if ledger is not None:
-            row |= {"events": ledger.events.listed, "items": ledger.items.listed}
-            row |= {name: ledger.events.of(name) for name in DESTINATIONS}
+        row: Row = {"range": item.name, "state": str(item.state), "files": item.files}
+        row["quarantined"] = item.quarantined
+        if item.ledger is not None:
+            row |= {"events": item.ledger.events.listed, "items": item.ledger.items.listed}
+            row |= {name: item.ledger.events.of(name) for name in DESTINATIONS}
         rows.append(row)
     return pl.DataFrame(rows, schema=RANGES)
 
 
-def links_frame(campaign: Campaign) -> pl.DataFrame:
+def links_frame(state: CampaignState) -> pl.DataFrame:
     """Return one row for each link, in the order of the chain."""
     rows: list[Row] = []
-    for status in collect(campaign).links:
-        row: Row = {"link": status.name, "state": str(status.state), "round": status.round}
-        row |= {"ranges": list(status.ranges), "step": status.step, "stopped": status.stopped}
-        receipt = Receipt.read_if_any(campaign.paths.receipt(status.name))
-        if receipt is not None:
-            row |= {name: getattr(receipt, name) for name in ("step", "events", "items", "skipped")}
-            row["checkpoint"] = str(campaign.paths.store(status.name) / receipt.checkpoint)
-        best = BestReceipt.read_if_any(campaign.paths.best_receipt(status.name))
+    paths = state.campaign.paths
+    for link in state.links:
+        row: Row = {"link": link.name, "state": str(link.state), "round": link.round}
+        row |= {"ranges": list(link.ranges), "step": link.step, "stopped": link.stopped}
+        if link.receipt is not None:
+            row |= {name: getattr(link.receipt, name) for name in ("step", "events", "items", "skipped")}
+            row["checkpoint"] = str(paths.store(link.name) / link.receipt.checkpoint)
+        best = BestReceipt.read_if_any(paths.best_receipt(link.name))
         if best is not None:
             row |= {"best_step": best.step, "best_metric": best.metric, "best_value": best.value}
         rows.append(row)
@@ -286,40 +282,23 @@ def metrics_frame(campaign: Campaign) -> pl.DataFrame:
     return pl.DataFrame(columns or {"step": pl.Series([], dtype=pl.Int64)})
 
 
-def evaluations_frame(campaign: Campaign) -> pl.DataFrame:
+def evaluations_frame(paths: Paths) -> pl.DataFrame:
     """Return one row for each number of each evaluated checkpoint, in the order of their steps."""
-    found = [row for folder in _evaluated(campaign) for row in _numbers(campaign, folder)]
-    return pl.DataFrame(found, schema=EVALUATIONS).sort("step", maintain_order=True)
+    rows = [_number(one, row) for one in every_evaluation(paths) for row in one.rows.values()]
+    return pl.DataFrame(rows, schema=EVALUATIONS).sort("step", maintain_order=True)
 
 
-def _evaluated(campaign: Campaign) -> list[Path]:
-    return sorted(path.parent for path in campaign.paths.evaluation("x").parent.glob("*/metrics.json"))
-
-
-def _numbers(campaign: Campaign, folder: Path) -> Iterator[Row]:
-    path = folder / "metrics.json"
-    tree = read_json_if_any(path) or {}
-    names = campaign.chain.names
-    place = names.index(folder.name) + 1 if folder.name in names else 0
-    evaluation = read_evaluation(place, folder.name, path, tree)
-    about = {"link": folder.name, "step": tree.get("step"), "part": evaluation.part}
-    about |= {"events": evaluation.events, "groups": evaluation.groups}
-    declared = {measure.name for measure in evaluation.declared}
-    for measure in [*evaluation.declared, *evaluation.undeclared()]:
-        row = {"metric": measure.name, "title": measure.title, "declared": measure.name in declared}
-        yield (
-            about
-            | row
-            | {"better": measure.better, "ideal": measure.ideal}
-            | _values(evaluation, measure.name)
-        )
-
-
-def _values(evaluation: Evaluation, name: str) -> Row:
-    row: Row = {}
-    columns = {"value": "values", "floor": _FLOOR, "baseline": "baseline"}
-    for column, key in columns.items():
-        number = evaluation.number(key, name)
-        if number is not None:
-            row[column], row["error" if column == "value" else f"{column}_error"] = number
-    return row
+def _number(evaluation: Evaluation, row: MetricRow) -> Row:
+    record = evaluation.record
+    cells: Row = {"link": evaluation.name, "step": record.step, "part": evaluation.part}
+    cells |= {"events": record.events, "groups": record.groups}
+    cells |= {"metric": row.name, "title": row.title, "declared": row.metric is not None}
+    cells |= {"better": row.better, "ideal": row.ideal}
+    for column, value, error in (
+        (MODEL, "value", "error"),
+        (FLOOR, "floor", "floor_error"),
+        (BASELINE, "baseline", "baseline_error"),
+    ):
+        if column in row.numbers:
+            cells[value], cells[error] = row.numbers[column]
+    return cells

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    import pyarrow as pa
-
     from crpipe.core.paths import Paths
 
 # ruff: noqa: PLC0415
@@ -40,9 +38,7 @@ class Twins:
 
     def describe(self) -> str:
         """Describe which files they are, and what to type."""
-        first, second = (
-            f"{path} of range {name}" for path, name in zip(self.paths, self.ranges, strict=True)
-        )
+        first, second = map("{} of range {}".format, self.paths, self.ranges)
         more = f" (and {self.count - 1} more such pairs)" if self.count > 1 else ""
         return f"{first} and {second} have the same content{more}, so their events count twice"
 
@@ -59,8 +55,7 @@ def find_twins(paths: Paths, ranges: Sequence[str]) -> Twins | None:
 
     Multiplicity tables and rows of ledgers are read only for files whose keys agree.
     """
-    found = {name: read_contents(paths.ledger(name)) for name in ranges}
-    keys = {name: own for name, own in found.items() if own}
+    keys = {name: own for name in ranges if (own := read_contents(paths.ledger(name)))}
     pairs = _pairs(keys) if len(keys) > 1 else []
     for one, other in pairs:
         rows = [_rows(paths.multiplicity(name), row) for name, row in (one, other)]
@@ -97,9 +92,8 @@ def _pairs(keys: Mapping[str, bytes]) -> list[tuple[tuple[str, int], tuple[str, 
 
     # The first of each run of equal keys is the one that the others repeat.
     firsts = np.searchsorted(ordered, ordered[again], side="left")
-    pairs = [
-        (place(int(one)), place(int(other))) for one, other in zip(order[firsts], order[again], strict=True)
-    ]
+    places = zip(order[firsts].tolist(), order[again].tolist(), strict=True)
+    pairs = [(place(one), place(other)) for one, other in places]
     return sorted((one, other) for one, other in pairs if one[0] != other[0])
 
 
@@ -114,11 +108,18 @@ def _has_pairs(joined: bytes) -> bool:
     return bool(((ordered[1:] == ordered[:-1]) & (ordered[1:] != 0)).any())
 
 
-def _rows(table: Path, number: int) -> pa.Table | None:
-    """Read what the multiplicity table says of one file; None where there is none."""
+def _rows(table: Path, number: int) -> list[bytes] | None:
+    """Read what the multiplicity table says of one file, column by column; None where there is none."""
+    # Columns are numbers. pyarrow's own filters would import pandas, which takes longer than all else.
+    import numpy as np
     import pyarrow.parquet as pq
 
     if not is_present(table):
         return None
-    names = [name for name in pq.read_schema(table).names if name not in _NOT_COMPARED]
-    return pq.read_table(table, columns=names, filters=[(SOURCE_FILE, "==", number)], use_threads=False)
+    blocks = []
+    with pq.ParquetFile(table) as file:
+        names = [name for name in file.schema_arrow.names if name not in _NOT_COMPARED]
+        for block in file.iter_batches(columns=[SOURCE_FILE, *names], use_threads=False):
+            mine = np.from_dlpack(block.column(SOURCE_FILE)) == number
+            blocks.append([np.from_dlpack(block.column(name))[mine].tobytes() for name in names])
+    return [b"".join(column) for column in zip(*blocks, strict=True)]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from crpipe.check.findings import CheckReport
     from crpipe.config.loading import Config
-    from crpipe.report.state_types import SourceToken
+    from crpipe.report.state import CampaignState, SourceToken
 
 # Handlers import what they call: a verb pays for its own libraries only (`status` starts without torch).
 # ruff: noqa: PLC0415
@@ -68,7 +68,6 @@ def status(
     ] = False,
 ) -> None:
     """Show every range's state from files alone; works while nothing runs."""
-    from crpipe.campaign.campaign import Campaign
     from crpipe.report.status import render_status, status_json
 
     if (watch and (as_json or html is not None)) or (every is not None and not watch):
@@ -77,15 +76,14 @@ def status(
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
     def look(width: int) -> str:
-        campaign, token = Campaign.open(config, "recorded"), source_token(config)
-        return render_status(campaign, width, unfold=unfold, colour=colour, token=token)
+        return render_status(_state(config, source_token(config)), width, unfold=unfold, colour=colour)
 
     if html is not None:
-        from crpipe.report.page.overview import write_page
+        from crpipe.report.page import write_page
 
-        write_page(Campaign.open(config, "recorded"), html, source_token(config))
+        write_page(_state(config, source_token(config)), html, short=True)
     elif as_json:
-        print(status_json(Campaign.open(config, "recorded"), source_token(config)))
+        print(status_json(_state(config, source_token(config))))
     elif watch:
         redraw(look, every or 10.0)
     else:
@@ -117,9 +115,16 @@ def _hidden(count: int) -> str:
     return f"; {count} more lines in `crpipe status`" if count > 0 else ""
 
 
+def _state(config: Config, token: SourceToken | None = None) -> CampaignState:
+    from crpipe.campaign.campaign import Campaign
+    from crpipe.report.state import CampaignState
+
+    return CampaignState.read(Campaign.open(config, "recorded"), token)
+
+
 def source_token(config: Config) -> SourceToken | None:
     """Find the token that a job started here would use; the report itself knows no sources."""
-    from crpipe.report.state_types import SourceToken
+    from crpipe.report.state import SourceToken
     from crpipe.source.pelican.tokens import find_for
 
     try:
@@ -188,14 +193,13 @@ def summary(
     ] = False,
 ) -> None:
     """Show the campaign's sums, their check, and how good the final checkpoint is."""
-    from crpipe.campaign.campaign import Campaign
     from crpipe.report.summary import render_summary, summary_json
 
-    campaign = Campaign.open(Settings.campaign(), "recorded")
+    state = _state(Settings.campaign())
     if as_json:
-        print(summary_json(campaign))
+        print(summary_json(state))
     else:
-        show(render_summary(campaign))
+        show(render_summary(state))
 
 
 @verb(
@@ -211,11 +215,10 @@ def report(
     ] = None,
 ) -> None:
     """Write one HTML page: sums, quality, plots, ranges, jobs, failures, configuration, versions."""
-    from crpipe.campaign.campaign import Campaign
-    from crpipe.report.page.document import write_report
+    from crpipe.report.page import write_page
 
-    campaign = Campaign.open(Settings.campaign(), "recorded")
-    print(write_report(campaign, out or campaign.paths.report()))
+    state = _state(Settings.campaign())
+    print(write_page(state, out or state.campaign.paths.report()))
 
 
 @verb(

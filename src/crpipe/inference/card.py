@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
@@ -16,10 +17,10 @@ from crpipe.core.files import digest
 from crpipe.core.paths import BEST, CONSOLIDATED, OUTLIERS, TRAINED_ROLES
 from crpipe.events.layout import MULTIPLICITY
 from crpipe.events.shard_manifest import open_manifest
+from crpipe.report.evaluations import FLOOR, MODEL, Evaluation, score_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from crpipe.campaign.campaign import Campaign
     from crpipe.core.text import Progress
@@ -140,43 +141,16 @@ def outliers_lines(origin: Provenance) -> Iterator[str]:
 
 
 def _how_good(origin: Provenance) -> Iterator[str]:
-    evaluation, rows = origin.evaluation, list(_rows(origin.evaluation))
+    evaluation = Evaluation.of(origin.evaluation, Path("metrics.json")) if origin.evaluation else None
+    rows = [row for row in evaluation.shown() if MODEL in row.numbers] if evaluation else []
     if evaluation is None or not rows:
         yield "This checkpoint was not evaluated on enough held-out events: how good it is, is not known."
         return
-    columns = {
-        "this model": evaluation.values,
-        "baseline": evaluation.baseline,
-        "simulated again": evaluation.again,
-    }
-    scores = {title: values for title, values in columns.items() if values is not None}
-    yield f"On {evaluation.part or 'validation'} events that training never used."
-    if evaluation.again is not None:
+    yield f"On {evaluation.part} events that training never used."
+    if FLOOR in evaluation.columns:
         yield "The last column is a second simulation of the same events: but for chance, no model is better."
-    yield from ("", f"| | {' | '.join(scores)} | best |", "|---" * (len(scores) + 2) + "|")
-    for name, title, best in rows:
-        cells = [_number(values, name) for values in scores.values()]
-        yield f"| {title} | {' | '.join(cells)} | {best} |"
-
-
-def _rows(evaluation: EvaluationRecord | None) -> Iterator[tuple[str, str, str]]:
-    """Yield name, title and best value of the declared metrics; of all numbers where none is declared."""
-    values = (evaluation and evaluation.values) or {}
-    declared = (evaluation and evaluation.metrics) or ()
-    for metric in declared:
-        if metric["name"] in values:
-            title = f"{metric['title']}, in {metric['unit']}" if metric["unit"] else metric["title"]
-            best = metric["better"] if metric["ideal"] is None else f"{metric['ideal']:g}"
-            yield metric["name"], title, best
-    if not declared:
-        yield from ((name, name, "") for name in values if not name.endswith("_error"))
-
-
-def _number(values: Mapping[str, float], name: str) -> str:
-    if name not in values:
-        return ""
-    error = values.get(f"{name}_error")
-    return f"{values[name]:.3f}" + ("" if error is None else f" ± {error:.3f}")
+    yield ""
+    yield from score_table(evaluation.columns, rows, "this model", digits=(".3f", ".3f"), best=True)
 
 
 def simulated(origin: Provenance) -> bool:

@@ -40,7 +40,7 @@ from crpipe.inference.checkpoints import find_checkpoint
 from crpipe.inference.event_displays import show_events
 from crpipe.inference.predictor import Predictor, checked_columns, predicted_columns, table_of
 from crpipe.loading.loader import RangeShards, count_held_out, held_out
-from crpipe.report.evaluations import score_table
+from crpipe.report.evaluations import Evaluation, score_table
 from crpipe.report.figure_context import FigureContext, figures_of
 from crpipe.split.hashing import identities
 from crpipe.train.checkpoints import checkpoint_file
@@ -394,26 +394,28 @@ def _simulate_again(config: Config, compared: _Compared) -> Events | None:
 def _write(evaluation: _Evaluation, size: Mapping[str, int], scores: dict[str, Numbers]) -> None:
     trained = evaluation.trained
     step = trained.checkpoint["counters"]["step"]
-    declared = [metric.describe() for metric in trained.workload.metrics]
-    tags = {"values": "evaluation", "baseline": "evaluation/baseline", "again": "evaluation/again"}
-    log = EventFile(evaluation.campaign.paths.tensorboard(), f"evaluation.{evaluation.label}", -1)
-    now = time.time()
-    for kind, numbers in scores.items():
-        log.scalars(step, now, {f"{tags[kind]}/{name}": value for name, value in numbers.items()})
-    log.text(step, now, "evaluation", score_table(trained.workload.metrics, scores))
-    log.close()
     record = EvaluationRecord(
         checkpoint=trained.sha256,
         step=step,
         part=evaluation.part,
         events=size["events"],
         groups=size["groups"],
-        metrics=tuple(declared),
+        metrics=tuple(metric.describe() for metric in trained.workload.metrics),
         values=scores.get("values"),
         baseline=scores.get("baseline"),
         again=scores.get("again"),
     )
-    record.write(evaluation.folder / "metrics.json")
+    path = evaluation.folder / "metrics.json"
+    described = Evaluation.of(record, path)
+    tags = {"values": "evaluation", "baseline": "evaluation/baseline", "again": "evaluation/again"}
+    log = EventFile(evaluation.campaign.paths.tensorboard(), f"evaluation.{evaluation.label}", -1)
+    now = time.time()
+    for kind, numbers in scores.items():
+        log.scalars(step, now, {f"{tags[kind]}/{name}": value for name, value in numbers.items()})
+    rows = described.rows.values()
+    log.text(step, now, "evaluation", "\n".join(score_table(described.columns, rows, corner="metric")))
+    log.close()
+    record.write(path)
 
 
 # The results once more: a workflow deletes outputs of a job that it starts again, but not these.

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from crpipe.campaign.records import Receipt
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
-from crpipe.core.files import read_json, read_json_if_any
+from crpipe.core.files import read_json
 from crpipe.core.paths import BEST, Paths
 from crpipe.core.text import Column, measured, number, table
-from crpipe.report.evaluations import COLUMNS, measures_of, read_evaluation
+from crpipe.report.evaluations import MODEL, every_evaluation
 from crpipe.report.figure_context import FigureContext, figures_of
 from crpipe.report.figure_style import COLOURS, new_figure, note, save, style
 from crpipe.report.series import VALIDATION, is_loss, pick, smoothed, window_of
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from crpipe.core.journal import Row
-    from crpipe.report.evaluations import Evaluation, Measure
+    from crpipe.report.evaluations import Evaluation, MetricRow
 
 _WIDTH = 160
 _MOST_ROWS = 5000
@@ -37,7 +37,7 @@ class RunFiles:
     """What one run has left.
 
     keys: those of scope data and train. receipts: of the finished links, by their steps. rows: its metrics.
-    evaluation: the newest one, with the events that it judged; None without any.
+    evaluation: the newest one; None without any.
     """
 
     name: str
@@ -45,7 +45,6 @@ class RunFiles:
     receipts: tuple[Receipt, ...]
     rows: tuple[Row, ...]
     evaluation: Evaluation | None
-    evaluated: str
 
     @classmethod
     def read(cls, paths: Paths) -> RunFiles:
@@ -58,14 +57,12 @@ class RunFiles:
             )
         files = paths.run_dir().glob("ranges/*.json")
         receipts = [Receipt.read(path) for path in files if not path.name.endswith(BEST)]
-        evaluation, evaluated = _newest_evaluation(paths)
         return cls(
             paths.run,
             read_json(paths.run_config()),
             tuple(sorted(receipts, key=lambda receipt: receipt.step)),
             tuple(_rows(paths)),
-            evaluation,
-            evaluated,
+            max(every_evaluation(paths), key=lambda one: one.record.step or 0, default=None),
         )
 
     def total(self, kind: str) -> str:
@@ -143,18 +140,6 @@ def _rows(paths: Paths) -> Iterator[Row]:
             yield row
 
 
-def _newest_evaluation(paths: Paths) -> tuple[Evaluation | None, str]:
-    files = {path: read_json_if_any(path) for path in paths.run_dir().glob("evaluation/*/metrics.json")}
-    made = {path: tree for path, tree in files.items() if tree is not None}
-    if not made:
-        return None, ""
-    path = max(made, key=lambda path: int(made[path].get("step", 0)))
-    tree, link = made[path], path.parent.name
-    part = f" of the {tree['part']} part" if "part" in tree else ""
-    events = f"{number(tree['events'])} events{part}" if "events" in tree else "events not counted"
-    return read_evaluation(0, link, path, tree), f"{link}, {events}"
-
-
 def _section(title: str, lines: Sequence[str]) -> list[str]:
     return [title, *(f"  {line}" for line in lines), ""]
 
@@ -184,40 +169,45 @@ def _sizes(runs: Sequence[RunFiles]) -> list[str]:
 
 
 def _metrics(runs: Sequence[RunFiles]) -> list[str]:
-    found = {run.name: run.evaluation for run in runs if run.evaluation is not None}
-    if not found:
+    rows_of = {run.name: run.evaluation.rows if run.evaluation else {} for run in runs}
+    shown = {row.name: row for run in runs if run.evaluation for row in run.evaluation.shown()}
+    if not any(run.evaluation for run in runs):
         return ["none of them is evaluated"]
-    measures = measures_of(found.values())
     columns = [
-        Column(
-            run.name, [run.evaluation.text("values", one.name) if run.evaluation else "-" for one in measures]
-        )
-        for run in runs
+        Column(run, [rows[name].text(MODEL) if name in rows else "-" for name in shown])
+        for run, rows in rows_of.items()
     ]
-    verdicts = [_better(one, found) for one in measures]
-    titles = [_title(one) for one in measures]
+    verdicts = [_better(row, rows_of) for row in shown.values()]
+    titles = [f"{row.title} ({row.direction})" if row.direction else row.title for row in shown.values()]
     lines = table([Column("metric", titles), *columns, Column("better", verdicts)], _WIDTH)
-    judged = [f"{run.name}: {run.evaluated or 'not evaluated'}" for run in runs]
+    samples = [f"{run.name}: {_sample(run.evaluation)}" for run in runs]
     star = any(verdict.endswith("*") for verdict in verdicts)
-    return [*lines, *judged, *(["* the difference is smaller than the errors of the two"] if star else [])]
+    return [*lines, *samples, *(["* the difference is smaller than the errors of the two"] if star else [])]
 
 
-def _title(measure: Measure) -> str:
-    return f"{measure.title} ({measure.direction})" if measure.direction else measure.title
+def _sample(evaluation: Evaluation | None) -> str:
+    """Write which checkpoint was evaluated, and on how many events."""
+    if evaluation is None:
+        return "not evaluated"
+    record = evaluation.record
+    part = f" of the {record.part} part" if record.part else ""
+    events = "events not counted" if record.events is None else f"{number(record.events)} events{part}"
+    return f"{evaluation.name}, {events}"
 
 
-def _better(measure: Measure, found: Mapping[str, Evaluation]) -> str:
+def _better(metric: MetricRow, rows_of: Mapping[str, Mapping[str, MetricRow]]) -> str:
     """Name the run with the best number; a star where the next one is within the errors of both."""
     ranked = []
-    for name, evaluation in found.items():
-        value = evaluation.number(next(iter(COLUMNS)), measure.name)
-        distance = None if value is None else measure.distance(value[0])
-        if value is not None and distance is not None and math.isfinite(distance):
-            ranked.append((distance, name, value[1] or 0.0))
+    for run, rows in rows_of.items():
+        if metric.name in rows and MODEL in rows[metric.name].numbers:
+            value, error = rows[metric.name].numbers[MODEL]
+            distance = metric.distance(value)
+            if distance is not None and math.isfinite(distance):
+                ranked.append((distance, run, error or 0.0))
     if len(ranked) < 2:  # noqa: PLR2004 - nothing to compare with
         return "-"
-    (best, name, error), (second, _, other) = sorted(ranked)[:2]
-    return f"{name} *" if second - best <= math.hypot(error, other) else name
+    (best, run, error), (second, _, other) = sorted(ranked)[:2]
+    return f"{run} *" if second - best <= math.hypot(error, other) else run
 
 
 def _validation(runs: Sequence[RunFiles]) -> list[str]:

@@ -60,22 +60,28 @@ class SourceLook:
 # What ``crpipe plan`` says, before training, of the events that judge a model.
 
 
-WARNING = "WARNING"
+Entry = tuple[str, list[str]]  # a label, and its lines
+WARNING, _HELD_OUT = "WARNING", "held out"  # labels
 _ROWS = 1 << 16  # of a table in memory at a time
 
 
 def describe_held_out(
     campaign: Campaign, metrics: Sequence[Metric], expected: int | None = None
-) -> Iterator[str]:
-    """Yield lines, the first one of a warning with ``WARNING`` before it.
+) -> Iterator[Entry]:
+    """Yield what is held out, and a warning where that is too little.
 
     metrics: the numbers of an evaluation. expected: groups that judge, as far as they can be estimated before
     any range is split.
     """
     shares = _shares(campaign.config.split)
     if not shares:
-        yield f"{WARNING} nothing is held out: an evaluation has no numbers. Before the first range is split,"
-        yield "set split.validation_fraction above 0, or split.validation_files"
+        yield (
+            WARNING,
+            [
+                "nothing is held out: an evaluation has no numbers. Before the first range is split,",
+                "set split.validation_fraction above 0, or split.validation_files",
+            ],
+        )
         return
     paths = campaign.paths
     split = [
@@ -84,15 +90,11 @@ def describe_held_out(
         if is_present(paths.ledger(name)) and is_present(paths.multiplicity(name))
     ]
     if not split or campaign.known_layout is None:
-        yield ", ".join(shares)
-        if expected is not None:
-            yield from _expected(expected, metrics)
-        elif any(metric.groups > 1 for metric in metrics):
-            yield f"{_needed(metrics)}; plan again once a range is split"
+        yield from _expected(", ".join(shares), metrics, expected)
         return
     if len(split) == len(campaign.ranges):
         yield from _trained_on(campaign, split)
-    yield from _judged_on(campaign, split, metrics)
+    yield _judged_on(campaign, split, metrics)
 
 
 def _shares(split: SplitSection) -> list[str]:
@@ -107,15 +109,28 @@ def _shares(split: SplitSection) -> list[str]:
     return shares
 
 
-def _expected(groups: int, metrics: Sequence[Metric]) -> Iterator[str]:
+def _expected(shares: str, metrics: Sequence[Metric], groups: int | None) -> Iterator[Entry]:
+    """Yield how many groups are expected before any range is split, None where nobody knows."""
+    if groups is None:
+        several = any(metric.groups > 1 for metric in metrics)
+        later = f"{_needed(metrics)}; plan again once a range is split"
+        yield _HELD_OUT, [shares, later] if several else [shares]
+        return
+    expected = f"about {counted(groups, 'group')} of"
     short = [metric.title for metric in metrics if metric.groups > groups]
     if not short:
-        yield f"about {counted(groups, 'group')} of them, enough for every number"
+        yield _HELD_OUT, [shares, f"{expected} them, enough for every number"]
         return
-    yield f"{WARNING} about {counted(groups, 'group')} of held-out events are expected:"
-    yield f"not enough for {', '.join(short)}"
-    yield f"{_needed(metrics)}:"
-    yield "raise split.validation_fraction (or test_fraction), or add files"
+    yield _HELD_OUT, [shares]
+    yield (
+        WARNING,
+        [
+            f"{expected} held-out events are expected:",
+            f"not enough for {', '.join(short)}",
+            f"{_needed(metrics)}:",
+            "raise split.validation_fraction (or test_fraction), or add files",
+        ],
+    )
 
 
 def count_groups(campaign: Campaign, ranges: Sequence[str], enough: int) -> tuple[Part, int]:
@@ -158,19 +173,23 @@ def _count(campaign: Campaign, ranges: Sequence[str], part: Part, enough: int) -
     return len(found)
 
 
-def _judged_on(campaign: Campaign, split: Sequence[str], metrics: Sequence[Metric]) -> Iterator[str]:
+def _judged_on(campaign: Campaign, split: Sequence[str], metrics: Sequence[Metric]) -> Entry:
     most = max((metric.groups for metric in metrics), default=1)
     part, groups = count_groups(campaign, split, most)
     if groups >= most:
-        yield f"{number(most)} groups of {part} events or more: enough groups for every number"
-        return
+        return _HELD_OUT, [f"{number(most)} groups of {part} events or more: enough groups for every number"]
     whole = len(split) == len(campaign.ranges)
     seen = "" if whole else f" in {number(len(split))} of {counted(len(campaign.ranges), 'range')}"
-    yield f"{WARNING} the {part} events have {counted(groups, 'group')}{seen}:"
     short = [metric.title for metric in metrics if metric.groups > groups]
     few = "not enough" if whole else "if the others hold no more, too few"
-    yield f"{few} for {', '.join(short)}"
-    yield f"{_needed(metrics)}: hold out more in a new results directory and run, or add files"
+    return (
+        WARNING,
+        [
+            f"the {part} events have {counted(groups, 'group')}{seen}:",
+            f"{few} for {', '.join(short)}",
+            f"{_needed(metrics)}: hold out more in a new results directory and run, or add files",
+        ],
+    )
 
 
 def _needed(metrics: Sequence[Metric]) -> str:
@@ -180,11 +199,11 @@ def _needed(metrics: Sequence[Metric]) -> str:
     return f"an evaluation needs at least {counted(least, 'group')}, and {number(most)} for all numbers"
 
 
-def _trained_on(campaign: Campaign, split: Sequence[str]) -> Iterator[str]:
+def _trained_on(campaign: Campaign, split: Sequence[str]) -> Iterator[Entry]:
     events = [LedgerSums.read(campaign.paths.ledger(name)).events for name in split]
     if not sum(each.train + each.outliers for each in events):
-        yield f"{WARNING} no event is left to train on:"
-        yield "lower split.validation_fraction in a new results directory and run, or add files"
+        remedy = "lower split.validation_fraction in a new results directory and run, or add files"
+        yield WARNING, ["no event is left to train on:", remedy]
 
 
 # Files and bytes of a campaign, and the disk that it takes at its peak; measured as far as it has run.

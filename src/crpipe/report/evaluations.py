@@ -1,40 +1,81 @@
-"""The evaluations of a run: metrics.json of each evaluated checkpoint, whatever its workload measures."""
+"""The evaluations of a run: a row for each number, with what it is, its values, and what is seen of it."""
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from crpipe.campaign.records import EvaluationRecord
 from crpipe.core.errors import ConfigError, DataError
-from crpipe.core.files import read_json_if_any
-from crpipe.core.text import measured
+from crpipe.core.text import counted, measured
 from crpipe.events.layout import Metric
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from crpipe.campaign.campaign import Campaign
+    from crpipe.core.paths import Paths
 
+Number = tuple[float, float | None]  # a value and its error, None where that is not known
 ERROR = "_error"  # after a name: the error of that number
 # The columns of metrics.json, and their headings: the model, then what it is compared with.
-COLUMNS = {"values": "model", "again": "simulated again", "baseline": "baseline"}
+MODEL, FLOOR, BASELINE = "values", "again", "baseline"
+COLUMNS = {MODEL: "model", FLOOR: "simulated again", BASELINE: "baseline"}
 _DIRECTIONS = {"low": "lower is better{0}", "high": "higher is better{0}", "near": "best near {1}"}
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
-    """How one number is shown; ``direction`` is empty for a number that the workload does not declare.
+class MetricRow:
+    """One number of an evaluation.
 
-    need: what the evaluation needs to measure it, in words.
+    metric: what the workload declares of it; None for a number that it does not declare.
+    numbers: by column; a column without this number is not there.
     """
 
     name: str
-    title: str
-    direction: str = ""
-    ideal: float | None = None
-    better: str = ""
-    need: str = ""
+    metric: Metric | None
+    numbers: Mapping[str, Number]
+
+    @property
+    def title(self) -> str:
+        """What the number is called, with its unit."""
+        return self.titled("{} ({})")
+
+    def titled(self, form: str) -> str:
+        """Write title and unit, where there is one, in some form."""
+        if self.metric is None:
+            return self.name
+        return form.format(self.metric.title, self.metric.unit) if self.metric.unit else self.metric.title
+
+    @property
+    def better(self) -> str:
+        """Which direction is better: low, high or near; empty for a number that is not declared."""
+        return self.metric.better if self.metric else ""
+
+    @property
+    def ideal(self) -> float | None:
+        """The best possible value, where there is one."""
+        return self.metric.ideal if self.metric else None
+
+    @property
+    def need(self) -> str:
+        """What the evaluation needs to measure it, in words."""
+        return self.metric.need if self.metric else ""
+
+    @property
+    def direction(self) -> str:
+        """Which direction is better, in words; empty for a number that is not declared."""
+        if self.metric is None:
+            return ""
+        ideal = "" if self.ideal is None else f"{self.ideal:g}"
+        return _DIRECTIONS[self.better].format(f", ideal {ideal}" if ideal else "", ideal or "its ideal")
+
+    def text(self, column: str, write: Callable[[float, float | None], str] = measured) -> str:
+        """Write the number of one column with its error, ``-`` when the column lacks it."""
+        return write(*self.numbers[column]) if column in self.numbers else "-"
 
     def distance(self, value: float) -> float | None:
         """Return a number that is smaller for a better value; None where no direction is declared."""
@@ -47,85 +88,72 @@ class Measure:
 class Evaluation:
     """The numbers of one checkpoint.
 
-    link: its place in the chain, from 1; name: the link's name; path: of its metrics.json.
-    declared: the metrics that the workload declares, in its order.
-    part: which held-out events it was judged on: test or validation.
-    columns: for each key of COLUMNS that the file holds, its numbers by name.
-    events, groups: how many judged it; None where the file does not say.
+    record: the content of metrics.json; path: that file. name: the link's name; link: its place in the chain,
+    from 1, or 0. rows: by the names of their numbers, those that the workload declares first, in its order.
     """
 
-    link: int
-    name: str
+    record: EvaluationRecord
     path: Path
-    declared: tuple[Measure, ...]
-    columns: Mapping[str, Mapping[str, float]]
-    part: str = "validation"
-    events: int | None = None
-    groups: int | None = None
+    name: str
+    link: int
+    rows: Mapping[str, MetricRow]
 
-    def measures(self) -> list[Measure]:
+    @classmethod
+    def of(cls, record: EvaluationRecord, path: Path, link: int = 0) -> Evaluation:
+        """Describe the numbers of a record; leave out values that are no numbers."""
+        try:
+            declared = {metric.name: metric for metric in (Metric(**row) for row in record.metrics or ())}
+        except (ConfigError, TypeError) as error:
+            raise DataError(f"{path}: damaged ({error!r}); delete it and evaluate again") from error
+        columns = {column: _finite(getattr(record, column) or {}) for column in COLUMNS}
+        found = dict.fromkeys(name for numbers in columns.values() for name in numbers)
+        names = [*declared, *(name for name in found if name not in declared and not _is_error(name, found))]
+        rows = {
+            name: MetricRow(
+                name,
+                declared.get(name),
+                {
+                    column: (numbers[name], numbers.get(name + ERROR))
+                    for column, numbers in columns.items()
+                    if name in numbers
+                },
+            )
+            for name in names
+        }
+        return cls(record, path, path.parent.name, link, rows)
+
+    @property
+    def part(self) -> str:
+        """Which held-out events judged it: test or validation."""
+        return self.record.part or "validation"
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that the file holds."""
+        return [column for column in COLUMNS if getattr(self.record, column)]
+
+    def shown(self) -> list[MetricRow]:
         """List what a person is shown: the declared metrics, or every number when none is declared."""
-        return list(self.declared) or self.undeclared()
+        declared = [row for row in self.rows.values() if row.metric is not None]
+        return declared or list(self.rows.values())
 
-    def missing(self) -> list[Measure]:
+    def others(self) -> list[MetricRow]:
+        """List the numbers that are not shown."""
+        shown = self.shown()
+        return [row for row in self.rows.values() if row not in shown]
+
+    def missing(self) -> list[MetricRow]:
         """List the declared metrics of which no column has a number."""
-        return [each for each in self.declared if not any(self.number(key, each.name) for key in COLUMNS)]
+        return [row for row in self.rows.values() if not row.numbers]
 
-    def undeclared(self) -> list[Measure]:
-        """List the numbers that no metric declares, under their own names."""
-        names = list(dict.fromkeys(name for column in self.columns.values() for name in column))
-        errors = {name + ERROR for name in names}
-        declared = {measure.name for measure in self.declared}
-        return [Measure(name, name) for name in names if name not in errors | declared]
-
-    def number(self, column: str, name: str) -> tuple[float, float | None] | None:
-        """Return one number of a column with its error, ``None`` when the column lacks it."""
-        numbers = self.columns.get(column, {})
-        return (numbers[name], numbers.get(name + ERROR)) if name in numbers else None
-
-    def text(self, column: str, name: str) -> str:
-        """Write one number of a column with its error, ``-`` when the column lacks it."""
-        found = self.number(column, name)
-        return "-" if found is None else measured(*found)
+    def sample(self) -> str:
+        """Describe how many held-out groups judged it, or events where groups are not known."""
+        if self.record.groups:
+            return counted(self.record.groups, "group")
+        return counted(self.record.events, "event") if self.record.events else "these events"
 
 
-def evaluations(campaign: Campaign) -> Iterator[Evaluation]:
-    """Read the existing evaluations, newest link first; raise DataError when one is damaged."""
-    links = campaign.chain.names
-    for place in range(len(links), 0, -1):
-        name = links[place - 1]
-        path = campaign.paths.evaluation(name) / "metrics.json"
-        tree = read_json_if_any(path)
-        if tree is not None:
-            yield read_evaluation(place, name, path, tree)
-
-
-def read_evaluation(link: int, name: str, path: Path, tree: Mapping[str, Any]) -> Evaluation:
-    """Check the content of a metrics.json; leave out values that are no numbers."""
-    try:
-        declared = tuple(_measure(Metric(**row)) for row in tree.get("metrics", ()))
-        columns = {key: _numbers(tree[key]) for key in COLUMNS if tree.get(key)}
-    except (ConfigError, TypeError, KeyError, AttributeError) as error:
-        raise DataError(f"{path}: damaged ({error!r}); delete it and evaluate again") from error
-    sizes = (tree.get(key) for key in ("events", "groups"))
-    events, groups = (size if isinstance(size, int) else None for size in sizes)
-    part = str(tree.get("part", "validation"))
-    return Evaluation(link, name, path, declared, columns, part, events, groups)
-
-
-def measures_of(found: Iterable[Evaluation]) -> list[Measure]:
-    """List what is shown of several evaluations: each measure once, those of the first evaluation first."""
-    return list({measure.name: measure for one in found for measure in one.measures()}.values())
-
-
-def _measure(metric: Metric) -> Measure:
-    title = f"{metric.title} ({metric.unit})" if metric.unit else metric.title
-    ideal = "" if metric.ideal is None else f"{metric.ideal:g}"
-    text = _DIRECTIONS[metric.better].format(f", ideal {ideal}" if ideal else "", ideal or "its ideal")
-    return Measure(metric.name, title, text, metric.ideal, metric.better, metric.need)
-
-
-def _numbers(column: Mapping[str, Any]) -> dict[str, float]:
+def _finite(column: Mapping[str, object]) -> dict[str, float]:
     return {
         name: float(value)
         for name, value in column.items()
@@ -133,39 +161,157 @@ def _numbers(column: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-# The numbers of an evaluation as a Markdown table, with the titles that the workload declares.
+def _is_error(name: str, names: Iterable[str]) -> bool:
+    return name.endswith(ERROR) and name.removesuffix(ERROR) in names
 
 
-_TITLES = {"values": "model", "baseline": "baseline", "again": "simulated again"}
+def evaluations(campaign: Campaign) -> Iterator[Evaluation]:
+    """Read the evaluations of the chain, newest link first; raise DataError when one is damaged."""
+    links = campaign.chain.names
+    for place in range(len(links), 0, -1):
+        path = metrics_file(campaign.paths, links[place - 1])
+        record = EvaluationRecord.read_if_any(path)
+        if record is not None:
+            yield Evaluation.of(record, path, place)
 
 
-def score_table(metrics: Iterable[Metric], scores: Mapping[str, Mapping[str, float]]) -> str:
-    """Lay out the values beside those of the baseline and of a second simulation, where there are any.
+def every_evaluation(paths: Paths) -> list[Evaluation]:
+    """Read all evaluations of a run by name, those of best checkpoints and of other chains too."""
+    files = sorted(metrics_file(paths, "x").parent.parent.glob("*/metrics.json"))
+    return [Evaluation.of(EvaluationRecord.read(path), path) for path in files]
 
-    Declared metrics come first, in their order; the others follow under their own names.
+
+def metrics_file(paths: Paths, name: str) -> Path:
+    """Return where the numbers of a link's evaluation are."""
+    return paths.evaluation(name) / "metrics.json"
+
+
+def score_table(
+    columns: Sequence[str],
+    rows: Iterable[MetricRow],
+    model: str = "model",
+    *,
+    digits: tuple[str, str] = (".4g", ".2g"),
+    corner: str = "",
+    best: bool = False,
+) -> Iterator[str]:
+    """Yield the lines of a table in Markdown, with the rows of which the model has a number.
+
+    columns: of the evaluation. model: the heading of its own numbers. digits: how a value and how an error is
+    written. best: whether the last column is the best possible value, or which direction is better.
     """
-    kinds = [kind for kind in _TITLES if kind in scores]
-    lines = [
-        f"| metric | {' | '.join(_TITLES[kind] for kind in kinds)} |",
-        "|---" * (len(kinds) + 1) + "|",
-    ]
-    for name, title in _rows(metrics, scores["values"]):
-        lines.append(f"| {title} | {' | '.join(_cell(scores[kind], name) for kind in kinds)} |")
-    return "\n".join(lines)
+
+    def write(value: float, error: float | None) -> str:
+        return f"{value:{digits[0]}}" + ("" if error is None else f" ± {error:{digits[1]}}")
+
+    headings = COLUMNS | {MODEL: model}
+    present = [column for column in (MODEL, BASELINE, FLOOR) if column in columns]
+    heads = [corner, *(headings[column] for column in present), *(["best"] if best else [])]
+    yield "| ".join(["", *(f"{head} " if head else "" for head in heads)]) + "|"
+    yield "|---" * len(heads) + "|"
+    for row in rows:
+        if MODEL in row.numbers:
+            cells = [row.titled("{}, in {}")]
+            cells += [row.text(column, write) if column in row.numbers else "" for column in present]
+            cells += [row.better if row.ideal is None else f"{row.ideal:g}"] if best else []
+            yield f"| {' | '.join(cells)} |"
 
 
-def _rows(metrics: Iterable[Metric], values: Mapping[str, float]) -> Iterator[tuple[str, str]]:
-    declared = {metric.name: metric for metric in metrics}
-    for name, metric in declared.items():
-        if name in values:
-            yield name, f"{metric.title}, in {metric.unit}" if metric.unit else metric.title
-    for name in values:
-        if name not in declared and not name.endswith(ERROR):
-            yield name, name
+# What the held-out events show of a number, compared with its floor or ideal, in words.
 
 
-def _cell(values: Mapping[str, float], name: str) -> str:
-    if name not in values:
-        return ""
-    error = values.get(name + ERROR)
-    return f"{values[name]:.4g}" + ("" if error is None else f" ± {error:.2g}")
+SAME, DIFFERS, UNKNOWN = "same", "differs", "unknown"
+WORDS = {SAME: "no difference seen", DIFFERS: "differs", UNKNOWN: ""}
+SIGNS = {SAME: "≈", DIFFERS: "≠", UNKNOWN: ""}
+ERRORS = 2.0  # a difference is seen from this many errors on
+RULE = (
+    f"Differs: by more than {ERRORS:g} errors from the floor (the events simulated a second time); a number "
+    "that has no floor and should be near an ideal, such as a coverage, from that ideal. No difference seen: "
+    "by less; the fewer groups of events were held out, the larger a difference may be that is not seen. "
+    "No mark: there is nothing to compare with."
+)
+# What a person may have to look up, by the word in a metric's title.
+TERMS = {
+    "W1": "W1 (Wasserstein distance): how far the predicted distribution has to be moved, on average, to "
+    "become the true one; in the unit of the quantity, 0 if both are equal.",
+    "AUC": "AUC: a classifier is trained to separate predicted from true events; AUC is the share of pairs "
+    "that it orders correctly. 0.5: it cannot separate them; 1: it always can.",
+    "quantile": "p % quantile: p % of the events have a smaller value.",
+    "pull": "pull: residual / predicted error; a width of 1 means that the predicted errors are right.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What is seen of one number: ``level`` (same, differs, unknown), and more in words."""
+
+    level: str
+    text: str
+
+    @property
+    def sign(self) -> str:
+        """One character for the level; empty where nothing is known."""
+        return SIGNS[self.level]
+
+    @property
+    def word(self) -> str:
+        """The level in words; empty where nothing is known."""
+        return WORDS[self.level]
+
+
+def mark(evaluation: Evaluation, row: MetricRow) -> Mark:
+    """Compare one number with its floor, or with its ideal where it should be near one and has no floor."""
+    own, floor, baseline = (_distance(row, column) for column in COLUMNS)
+    if floor is not None:
+        what = "the floor"
+    elif row.better == "near":
+        floor, what = (0.0, 0.0), f"the ideal {row.ideal:g}"
+    if own is None or floor is None:
+        return Mark(UNKNOWN, "")
+    error = math.hypot(own[1], floor[1])
+    if not error > 0:
+        return Mark(UNKNOWN, "")  # of numbers without errors nobody can say whether they differ
+    if abs(own[0] - floor[0]) <= ERRORS * error:
+        return Mark(SAME, f"with {evaluation.sample()}")
+    text = _how_far(own[0], floor[0], row, what)
+    beaten = baseline is None or baseline[0] - own[0] > ERRORS * math.hypot(own[1], baseline[1])
+    return Mark(DIFFERS, text if beaten else f"{text}; no better than the baseline")
+
+
+def _how_far(own: float, floor: float, row: MetricRow, what: str) -> str:
+    """Describe how a number differs from its floor or ideal."""
+    if own < floor:
+        return f"nearer to the ideal than {what}: chance or a leak, no quality"
+    if what != "the floor":
+        return f"{own:.2g} away from {what}"
+    if row.ideal is None or floor <= 0 or row.better == "high":
+        return "does not reach the floor"
+    return f"{own / floor:.2g} times as far from the ideal as the floor"
+
+
+def _distance(row: MetricRow, column: str) -> tuple[float, float] | None:
+    """Return a number that is smaller for a better value, with its error."""
+    if column not in row.numbers:
+        return None
+    value, error = row.numbers[column]
+    if row.better == "low" and row.ideal is not None:
+        distance: float | None = abs(value - row.ideal)
+    else:
+        distance = row.distance(value)
+    return None if distance is None or not math.isfinite(distance) else (distance, error or 0.0)
+
+
+def terms_of(evaluation: Evaluation) -> list[str]:
+    """List the explanations of what the shown metrics are called."""
+    titles = " ".join(row.title for row in evaluation.shown())
+    return [text for word, text in TERMS.items() if re.search(rf"\b{word}\b", titles)]
+
+
+def compared_with(evaluation: Evaluation) -> list[str]:
+    """Explain the columns that an evaluation has besides the model."""
+    meanings = {
+        FLOOR: f"{COLUMNS[FLOOR]} (the floor): the same events simulated with other random numbers; a "
+        "perfect model differs from the truth by as much.",
+        BASELINE: f"{COLUMNS[BASELINE]}: a simple estimate without a network, which a model has to beat.",
+    }
+    return [text for column, text in meanings.items() if column in evaluation.columns]

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import csv
 import io
+import re
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
@@ -29,6 +31,7 @@ WIDTH = 8.0  # inches
 FORMATS = (".svg", ".png", ".pdf", ".csv")
 REAL, GENERATED, NEUTRAL = "#4a5568", "#c05621", "#2b6cb0"
 COLOURS = ("#2b6cb0", "#c05621", "#2f855a", "#805ad5", "#b83280", "#4a5568")  # of curves beside each other
+MARK = "#a0aec0"  # of lines that mark a place
 _STRIP = 0.26  # inches of the line above a figure
 _DPI = 144
 # No date, no program, no random ids: equal data give equal files.
@@ -53,6 +56,27 @@ _STYLE: dict[Any, Any] = {
 }
 
 
+# What the page shows in its own colours, readable in light and dark: its text, its rules, its curves.
+_INK, _RULE = "#5d6675", "#d9dee7"
+_OF_THE_PAGE = {_INK: "faint", _RULE: "rule", MARK: "rule"}
+_OF_THE_PAGE |= {colour: f"c{index}" for index, colour in enumerate(COLOURS)}
+_PAGE_SIZE = (4.8, 2.6)  # inches; the page scales a chart to its column
+_PAGE_STYLE: dict[Any, Any] = _STYLE | {
+    **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "none"),
+    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), _INK),
+    **dict.fromkeys(("axes.edgecolor", "grid.color"), _RULE),
+    "grid.alpha": 1.0,
+    "font.size": 11,
+    "legend.fontsize": 10.5,
+    "legend.columnspacing": 1.2,
+    "legend.handlelength": 1.4,
+}
+# What HTML needs no more: declarations, names of the parts, and addresses.
+_NOT_IN_A_PAGE = re.compile(
+    r'<metadata>.*?</metadata>\s*| id="[a-z0-9]+(?:\.\w+)?_\d+"| xmlns(?::xlink)?="[^"]*"', re.DOTALL
+)
+
+
 class NotedFigure(Figure):
     """A figure that holds the numbers that its curves show, as rows of a table."""
 
@@ -69,6 +93,27 @@ def style() -> contextlib.AbstractContextManager[None]:
 def new_figure(height: float) -> NotedFigure:
     """Start a figure of the common width; ``height`` in inches."""
     return NotedFigure((WIDTH, height), layout="constrained")
+
+
+def page_style() -> contextlib.AbstractContextManager[None]:
+    """Apply the style of the charts of the page to everything plotted inside the block."""
+    return mpl.rc_context(_PAGE_STYLE)
+
+
+def page_figure() -> tuple[Figure, Axes]:
+    """Start a chart of the page."""
+    figure = Figure(_PAGE_SIZE, layout="constrained")
+    return figure, figure.subplots()
+
+
+def inline_svg(figure: Figure, label: str) -> str:
+    """Return a figure as SVG for inside a page, in the colours of that; ``label``: what it shows."""
+    text = io.StringIO()
+    figure.savefig(text, format="svg", metadata=_METADATA[".svg"])
+    svg = _NOT_IN_A_PAGE.sub("", text.getvalue()[text.getvalue().index("<svg") :])
+    for colour, name in _OF_THE_PAGE.items():
+        svg = svg.replace(colour, f"var(--{name})")
+    return svg.replace("<svg", f'<svg role="img" aria-label="{escape(label, quote=True)}"', 1).strip()
 
 
 def note(figure: Figure | SubFigure | None, panel: str, curve: str, **columns: ArrayLike) -> None:

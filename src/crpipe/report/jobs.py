@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import csv
+import math
 import os
 from dataclasses import dataclass
 from os.path import relpath
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from crpipe.campaign.ledger import LedgerSums
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
 from crpipe.core.journal import tail
@@ -21,12 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from crpipe.campaign.campaign import Campaign
     from crpipe.core.journal import Row
     from crpipe.core.paths import Paths
-    from crpipe.report.state_types import CampaignStatus
 
 JOURNAL_BYTES = 16 << 20  # of each journal, the newest
+_MEBI = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,24 +41,7 @@ class JobAttempt:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RangeRow:
-    """One row of the table of ranges, every cell as text.
-
-    logs: name and address of each log that exists; none where the page has no place to link from.
-    """
-
-    name: str
-    state: str
-    events: str
-    files: str
-    outliers: str
-    times: str
-    attempts: str
-    logs: tuple[tuple[str, str], ...]
-
-
-def work_of(paths: Paths) -> list[JobAttempt]:
+def attempts_of(paths: Paths) -> list[JobAttempt]:
     """Read the attempts of all verbs in the order in which they began."""
     rows = (row for path in (paths.data_journal(), paths.train_journal()) for row in _rows(path))
     return sorted(_attempts(rows), key=lambda each: each.start)
@@ -77,55 +60,38 @@ def _attempts(rows: Iterable[Row]) -> Iterator[JobAttempt]:
         key = row["verb"], row["range"]
         if row["what"] == "start":
             if key in begun:  # killed: nothing says when
-                yield _work(begun[key], None, "no end recorded")
+                yield _attempt(begun[key], None, "no end recorded")
             begun[key] = row
         elif row["what"] in ("finished", "failed") and key in begun:
-            yield _work(begun.pop(key), row, str(row.get("error", "")))
+            yield _attempt(begun.pop(key), row, str(row.get("error", "")))
     for row in begun.values():
-        yield _work(row, None, "")
+        yield _attempt(row, None, "")
 
 
-def _work(start: Row, end: Row | None, error: str) -> JobAttempt:
+def _attempt(start: Row, end: Row | None, error: str) -> JobAttempt:
     ended = None if end is None else float(end["time"])
     return JobAttempt(start["verb"], start["range"], float(start["time"]), ended, start["host"], error)
 
 
-def range_rows(
-    campaign: Campaign, status: CampaignStatus, work: Sequence[JobAttempt], folder: Path | None = None
-) -> list[RangeRow]:
-    """List all ranges with the time that each verb took on them; folder: of the page that links to logs."""
+def time_spent(attempts: Iterable[JobAttempt]) -> dict[tuple[str, str], float]:
+    """Add up the seconds of each range and verb; the consolidation is of the outliers."""
     seconds: dict[tuple[str, str], float] = {}
-    for each in work:
+    for each in attempts:
         if each.end is not None:
-            key = each.name, each.verb
+            key = each.name or OUTLIERS, each.verb
             seconds[key] = seconds.get(key, 0.0) + each.end - each.start
-    rows = []
-    for item in status.ranges:
-        ledger = LedgerSums.read_if_any(campaign.paths.ledger(item.name))
-        verbs = ("consolidate", "train") if item.name == OUTLIERS else ("stage", "split", "train")
-        spent = [(verb, seconds.get(("" if verb == "consolidate" else item.name, verb))) for verb in verbs]
-        bad = f", {number(item.quarantined)} bad" if item.quarantined else ""
-        rows.append(
-            RangeRow(
-                item.name,
-                str(item.state),
-                "" if ledger is None else number(ledger.events.listed),
-                "" if item.files is None else f"{number(item.files)}{bad}",
-                "" if item.outliers is None else number(item.outliers),
-                ", ".join(f"{verb} {duration(value)}" for verb, value in spent if value is not None),
-                number(item.attempt) if item.attempt else "",
-                () if folder is None else tuple(_logs(campaign.paths, item.name, folder)),
-            )
-        )
-    return rows
+    return seconds
 
 
-def _logs(paths: Paths, name: str, folder: Path) -> Iterator[tuple[str, str]]:
-    for verb in ("list", "stage", "split", "train"):
+def log_addresses(paths: Paths, name: str, folder: Path | None) -> list[tuple[str, str]]:
+    """List verb and address of each log of a range, as seen from a page in ``folder``; None: none."""
+    found = []
+    for verb in ("list", "stage", "split", "train") if folder is not None else ():
         top = paths.run_dir() if verb == "train" else paths.results
         log = top / "logs" / verb / f"{name}.log"
         if is_present(log):
-            yield verb, quote(relpath(log, folder))
+            found.append((verb, quote(relpath(log, folder))))
+    return found
 
 
 def machines(journal: Path) -> list[tuple[str, str]]:
@@ -139,6 +105,61 @@ def machines(journal: Path) -> list[tuple[str, str]]:
             key = str(row.get("host", "?")), f"{text}; {versions}, crpipe {row.get('crpipe', '?')}"
             found[key] = found.get(key, 0) + 1
     return [(host, f"{text}; {jobs} job{'' if jobs == 1 else 's'}") for (host, text), jobs in found.items()]
+
+
+# What the jobs needed, from Snakemake's benchmarks.
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What the finished jobs of one rule needed: their number, wall time and largest memory."""
+
+    rule: str
+    jobs: int
+    total_s: float
+    median_s: float
+    longest_s: float
+    memory: float
+
+    def cells(self) -> list[str]:
+        """Write it as cells of a table."""
+        memory = size(self.memory * _MEBI) if self.memory else ""
+        times = [duration(each) for each in (self.total_s, self.median_s, self.longest_s)]
+        return [self.rule, number(self.jobs), *times, memory]
+
+
+def usage_of(paths: Paths) -> list[Usage]:
+    """Summarise the benchmark files of a campaign and of its run, rule by rule."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for top in (paths.results / "benchmarks", paths.run_dir() / "benchmarks"):
+        for path in sorted(top.rglob("*.tsv")):
+            rule = path.parent.name if path.parent != top else path.stem
+            found.setdefault(rule, []).extend(_measured(path))
+    usage = []
+    for rule, pairs in found.items():
+        if pairs:
+            times = sorted(seconds for seconds, _ in pairs)
+            memory = max(each for _, each in pairs)
+            total, median = sum(times), times[len(times) // 2]
+            usage.append(Usage(rule, len(times), total, median, times[-1], memory))
+    return usage
+
+
+def _measured(path: Path) -> Iterator[tuple[float, float]]:
+    """Yield seconds and largest memory in MiB of each row; a short job has no memory: 0."""
+    with path.open(newline="", errors="replace") as handle:
+        for row in csv.DictReader(handle, delimiter="\t"):
+            seconds = _number(row.get("s"))
+            if seconds is not None:
+                yield seconds, _number(row.get("max_rss")) or 0.0
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        value = float(text or "")
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
 
 
 # The logs that jobs of the workflow write: which there are, and what is added while a job runs.

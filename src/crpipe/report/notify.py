@@ -12,12 +12,12 @@ from crpipe.core.causes import look_at
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json_if_any, write_json
 from crpipe.core.text import duration
-from crpipe.report.state import collect
+from crpipe.report.state import CampaignState
 from crpipe.report.status import render_status
 
 if TYPE_CHECKING:
     from crpipe.campaign.campaign import Campaign
-    from crpipe.report.state_types import CampaignStatus, SourceToken
+    from crpipe.report.state import SourceToken
 
 EVENTS = ("success", "failure", "stall")
 _WIDTH = 100
@@ -34,32 +34,32 @@ def notify(campaign: Campaign, event: str, token: SourceToken | None = None) -> 
         raise ConfigError(f"notify: {event!r} is not an event; expected {', '.join(EVENTS)}")
     if not getattr(campaign.config.notify, event):
         return f"notify.{event} is empty: nothing is sent"
-    status = collect(campaign)
-    if event == "stall" and not _is_news(campaign, status):
+    state = CampaignState.read(campaign, token)
+    if event == "stall" and not _is_news(campaign, state):
         return "the campaign moves, is finished, or its stall was reported already: nothing is sent"
-    subject = subject_of(status, event)
-    _run(campaign, event, subject, f"{subject}\n\n{render_status(campaign, _WIDTH, token=token)}\n")
+    subject = subject_of(state, event)
+    _run(campaign, event, subject, f"{subject}\n\n{render_status(state, _WIDTH)}\n")
     if event == "stall":
-        write_json(campaign.paths.stall(), {"last_sign": last_sign(campaign, status)})
+        write_json(campaign.paths.stall(), {"last_sign": last_sign(campaign, state)})
     return f"notify.{event}: sent"
 
 
-def subject_of(status: CampaignStatus, event: str) -> str:
+def subject_of(state: CampaignState, event: str) -> str:
     """Summarize the campaign in one line."""
-    return f"crpipe {status.run}: {event}, {status.trained_of()} trained"
+    return f"crpipe {state.run}: {event}, {state.trained_of()} trained"
 
 
-def last_sign(campaign: Campaign, status: CampaignStatus) -> float:
+def last_sign(campaign: Campaign, state: CampaignState) -> float:
     """Find when the campaign last wrote anything: a journal, or the files of a running job; 0.0 for never."""
     journals = (campaign.paths.data_journal(), campaign.paths.train_journal())
     times = [found.st_mtime for path in journals if (found := look_at(path))]
-    times += [status.time - item.quiet_s for item in status.rows() if item.quiet_s is not None]
+    times += [state.time - item.quiet_s for item in state.rows() if item.quiet_s is not None]
     return round(max(times, default=0.0), 3)
 
 
-def _is_news(campaign: Campaign, status: CampaignStatus) -> bool:
-    sign = last_sign(campaign, status)
-    if not sign or status.finished() == len(status.bulk()):
+def _is_news(campaign: Campaign, state: CampaignState) -> bool:
+    sign = last_sign(campaign, state)
+    if not sign or state.finished() == len(state.bulk()):
         return False
     if time.time() - sign < campaign.config.notify.stall_minutes * 60:
         return False

@@ -10,7 +10,7 @@ from crpipe.campaign.ledger import LedgerSums
 from crpipe.core.journal import METRICS_BYTES, attempts, metric_rows, tail
 from crpipe.core.paths import HELD_OUT
 from crpipe.report.estimates import configured_volume, is_split, known_volume
-from crpipe.report.state import median_of
+from crpipe.report.work_state import median_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

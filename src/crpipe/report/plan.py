@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from crpipe.campaign.raw_files import count_listed, far_fewer
 from crpipe.core.causes import is_present
 from crpipe.core.files import GIB, free_bytes
-from crpipe.core.journal import History
 from crpipe.core.lease import mount_of
 from crpipe.core.paths import OUTLIERS
 from crpipe.core.text import Column, counted, duration, number, shorten, size, table
@@ -23,14 +21,13 @@ from crpipe.report.pace import (
     estimate_hours,
     steps_of_links,
 )
-from crpipe.report.state import Expected, LinkTrace, RangeFiles
+from crpipe.report.state import files_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from crpipe.campaign.campaign import Campaign
-    from crpipe.core.ranges import ChainLink
-    from crpipe.report.estimates import Peak, PlannedWorkload, Ratios, SourceLook, Volume
+    from crpipe.report.estimates import Entry, Peak, PlannedWorkload, Ratios, SourceLook, Volume
     from crpipe.report.pace import EventCounts, Hours
 
 # Jobs of each rule, and how many of them are done: what `crpipe status` calls stale is to do.
@@ -39,34 +36,25 @@ if TYPE_CHECKING:
 def count_jobs(campaign: Campaign) -> dict[str, tuple[int, int]]:
     """Return the jobs of each rule, and how many of them have left an output of this configuration."""
     paths, names = campaign.paths, campaign.ranges
-    expected = Expected(campaign.data, campaign.fingerprint, campaign.has_outliers, 0.0)
-    files = {name: RangeFiles(paths, name, History(), expected) for name in (*names, OUTLIERS)}
+    files, chain = files_of(campaign)
     split = [files[name].is_split and not files[name].stale() for name in names]
+    trained = {link.link: link.receipt is not None and not link.stale() for link in chain}
     outputs = {
         "list": [is_present(paths.manifest(name)) for name in names],
         "stage": [done or is_present(paths.staged(name)) for name, done in zip(names, split, strict=True)],
         "split": split,
-        "train": [_is_trained(campaign, link, files) for link in campaign.chain.links if link.ranges],
+        "train": [done for link, done in trained.items() if link.ranges],
     }
     if campaign.has_outliers:
         merged = files[OUTLIERS]
         outputs["outliers_consolidated"] = [merged.shards is not None and not merged.stale()]
-        outputs["train_outliers"] = [
-            _is_trained(campaign, link, files) for link in campaign.chain.links if not link.ranges
-        ]
+        outputs["train_outliers"] = [done for link, done in trained.items() if not link.ranges]
     return {rule: (len(done), sum(done)) for rule, done in outputs.items()}
-
-
-def _is_trained(campaign: Campaign, link: ChainLink, files: dict[str, RangeFiles]) -> bool:
-    data = tuple(files[name] for name in link.ranges or (OUTLIERS,))
-    trace = LinkTrace(campaign.paths, link, data, History(), data[0].expected)
-    return trace.receipt is not None and not trace.stale()
 
 
 LABEL = 12
 _WIDTH = 110
 _HOUR = 3600
-Entry = tuple[str, list[str]]  # a label, and its lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +64,7 @@ class Plan:
     seen: what a look at the source showed. volume, ratios, peak: files, and the disk that they take; free:
     bytes that the disk has left, budget: bytes that raw copies may take. events, steps: of all ranges and of
     each link; None and empty as long as nothing is counted. jobs: of each rule, and how many are done.
-    held_out: lines on the events that judge the model, with ``WARNING`` where they are too few.
+    held_out: entries on the events that judge the model, a ``WARNING`` where they are too few.
     """
 
     campaign: Campaign
@@ -90,7 +78,7 @@ class Plan:
     steps: list[int]
     hours: Hours
     jobs: dict[str, tuple[int, int]]
-    held_out: list[str]
+    held_out: list[Entry]
 
     @classmethod
     def of(cls, campaign: Campaign, workload: PlannedWorkload, seen: SourceLook) -> Plan:
@@ -130,7 +118,7 @@ class Plan:
         yield "files", list(_volume(self.volume))
         yield from _events(self)
         yield from _few_files(campaign)
-        yield from _held_out(self.held_out)
+        yield from self.held_out
         yield from _disk(self)
         yield "time", list(_hours(self.hours))
         yield from _locks(campaign)
@@ -164,14 +152,6 @@ def _volume(volume: Volume) -> Iterator[str]:
     elif unknown:
         basis = f"the mean of {counted(volume.known, 'range')}" if volume.known else "source.range_gib each"
         yield f"assumed: {basis}, for {counted(unknown, 'range')} not listed yet, or without sizes"
-
-
-def _held_out(lines: list[str]) -> Iterator[Entry]:
-    """Yield the first line and each warning, with the lines that follow it."""
-    first = [place for place, line in enumerate(lines) if not place or line.startswith(WARNING)]
-    for begin, end in pairwise([*first, len(lines)]):
-        label = WARNING if lines[begin].startswith(WARNING) else "held out"
-        yield label, [line.removeprefix(f"{WARNING} ") for line in lines[begin:end]]
 
 
 def _few_files(campaign: Campaign) -> Iterator[Entry]:

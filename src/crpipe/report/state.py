@@ -1,386 +1,364 @@
-"""The state of a campaign, of its ranges and links, read from its files alone: works while nothing runs."""
+"""The state of a campaign, read once from its files; text, JSON, page and tables are made from it.
+
+Works while jobs run, while nothing runs, and after the head has died.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import os
+import math
 import time
-from dataclasses import dataclass
-from functools import cached_property, partial
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from crpipe.campaign.claims import changed_keys, data_keys_are_unused, run_may_change
 from crpipe.campaign.duplicates import ALLOW, find_twins
-from crpipe.campaign.ledger import LedgerSums
-from crpipe.campaign.raw_files import lease_folder
-from crpipe.campaign.records import Receipt
-from crpipe.core.causes import is_present
+from crpipe.campaign.ledger import Counts
+from crpipe.campaign.records import BestReceipt, Receipt
 from crpipe.core.files import GIB, free_bytes, read_json_if_any, tree_bytes
-from crpipe.core.journal import METRICS_BYTES, History, Row, attempts, histories, metric_rows, tail
-from crpipe.core.lease import is_held
-from crpipe.core.paths import BEST, CONSOLIDATED, LARGE_ROLES, OUTLIERS, TRAINED_ROLES
-from crpipe.events.shard_records import ShardManifest
-from crpipe.report.state_types import (
-    AT_WORK,
-    CampaignStatus,
-    Disk,
-    SourceToken,
+from crpipe.core.journal import METRICS_BYTES, History, attempts, histories, metric_rows, tail
+from crpipe.core.paths import BEST, DESTINATIONS, HELD_OUT, OUTLIERS, OUTLIERS_OF
+from crpipe.report.series import VALIDATION
+from crpipe.report.slurm_queue import jobs_here
+from crpipe.report.work_state import (
+    NOT_IN_JSON,
+    Expected,
+    LinkTrace,
+    RangeFiles,
     State,
-    TrainingTotals,
     WorkState,
-    add_ledgers,
-    jobs_here,
-    last_validation,
+    median_of,
+    range_state,
+    seconds_per_step,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from crpipe.campaign.campaign import Campaign
+    from crpipe.campaign.ledger import LedgerSums
     from crpipe.core.paths import Paths
-    from crpipe.core.ranges import ChainLink
-
-# The files of one range before training, and what follows from them; no running process is asked.
-
-
-LEASE = "lease"
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """What the files of all ranges are compared with.
-
-    data: digest of the data; fingerprint: of the training; both empty where they are unknown.
-    now: the time of the report, in seconds.
-    """
-
-    data: str
-    fingerprint: str
-    has_outliers: bool
-    now: float
-
-
-@dataclass(frozen=True)
-class RangeFiles:
-    """The files of one range, or of the outliers of all, whose shards are the consolidated ones."""
-
-    paths: Paths
-    name: str
-    history: History
-    expected: Expected
-
-    @cached_property
-    def ledger(self) -> LedgerSums | None:
-        """Where every event of the range went: the sums of its ledger."""
-        return LedgerSums.read_if_any(self.paths.ledger(self.name))
-
-    @cached_property
-    def shards(self) -> ShardManifest | None:
-        """The manifest of the shards that the chain trains on."""
-        paths = self.paths
-        merged = paths.outlier_manifest(CONSOLIDATED)
-        return ShardManifest.read_if_any(merged if self.name == OUTLIERS else paths.shard_manifest(self.name))
-
-    @property
-    def is_split(self) -> bool:
-        """Whether everything is there that training on the range needs."""
-        outliers = not self.expected.has_outliers or is_present(self.paths.outlier_manifest(self.name))
-        return bool(self.ledger and self.shards and outliers)
-
-    def stale(self) -> bool:
-        """Return whether the shards were made under another configuration."""
-        data = self.expected.data
-        return bool(data) and self.shards is not None and self.shards.data != data
-
-    def merged(self) -> tuple[State, str]:
-        """Return state and verb of the consolidation, for the outliers."""
-        if self.shards is not None:
-            return State.CONSOLIDATED, "consolidate"
-        failed = "consolidate" in self.history.failed
-        return (State.FAILED if failed else State.WAITING), "consolidate"
-
-    def data_state(self) -> tuple[State, str, Row]:
-        """Return state, verb and progress of a range that is not split yet."""
-        raw, shards = self.paths.raw(self.name), self.paths.shards(self.name)
-        copies = _times(raw)
-        about = {"files": len(copies)} if copies else {}
-        for state, verb, folder, held in (
-            (State.SPLITTING, "split", shards, shards),
-            (State.STAGING, "stage", raw, lease_folder(raw)),
-        ):
-            if is_held(held / LEASE) or self.history.running(verb):
-                begun = [self.history.open[verb]["time"]] if verb in self.history.open else []
-                newest = max([*begun, *_times(folder, every=True)], default=self.expected.now)
-                return state, verb, {**about, "quiet_s": max(0.0, self.expected.now - newest)}
-        for verb in ("split", "stage", "list"):
-            if self.history.has_failed(verb):
-                return State.FAILED, verb, about
-        if is_present(self.paths.staged(self.name)):
-            return (State.INTERRUPTED if "split" in self.history.open else State.STAGED), "stage", about
-        if copies:
-            return State.INTERRUPTED, "stage", about
-        listed = is_present(self.paths.manifest(self.name))
-        return (State.LISTED if listed else State.WAITING), "list", {}
-
-    def split_columns(self) -> dict[str, Any]:
-        """Return the columns that the split decides."""
-        about: dict[str, Any] = {}
-        if self.shards is not None:
-            about["shards"] = sum(shard.role in TRAINED_ROLES for shard in self.shards.shards)
-            if self.name == OUTLIERS:
-                about["outliers"], _ = self.shards.totals()
-        if self.ledger is not None:
-            about["files"] = self.ledger.staged.files
-            about["quarantined"] = self.ledger.quarantined
-            if self.expected.has_outliers:
-                about["outliers"] = sum(map(self.ledger.events.of, LARGE_ROLES))
-        return about
-
-
-def age(path: Path, now: float) -> float | None:
-    """Return the seconds since a file was written; None when there is none."""
-    try:
-        return max(0.0, now - path.stat().st_mtime)
-    except FileNotFoundError:
-        return None
-
-
-def _times(folder: Path, *, every: bool = False) -> list[float]:
-    """Return the modification time of each finished copy below ``folder``, or of ``every`` file in it."""
-    times = []
-    for place, _, names in os.walk(folder):
-        for name in names:
-            if every or not (name.startswith(".") or name.endswith(".part") or name == LEASE):
-                with contextlib.suppress(FileNotFoundError):
-                    times.append(os.lstat(os.path.join(place, name)).st_mtime)  # noqa: PTH118 - os.walk gives strings
-    return times
-
-
-def training_progress(rows: list[Row]) -> Row:
-    """Return step, steps and the time left in a range from its last rows of metrics."""
-    if not rows:
-        return {}
-    last = rows[-1]
-    progress: Row = {"step": last["range_step"], "steps": last["range_steps"]}
-    step_s = seconds_per_step(rows)
-    if step_s is not None:
-        progress["eta_s"] = step_s * (last["range_steps"] - last["range_step"])
-    return progress
-
-
-def seconds_per_step(rows: list[Row]) -> float | None:
-    """Take the median over pairs of rows, so that a pause between two attempts has no effect."""
-    paces = [
-        (after["time"] - before["time"]) / (after["step"] - before["step"])
-        for before, after in pairwise(rows)
-        if after["step"] > before["step"]
-    ]
-    return median_of(paces)
-
-
-def median_of(values: list[float]) -> float | None:
-    """Return the median (the upper of two); importing `statistics` would add 10 ms to every start."""
-    return sorted(values)[len(values) // 2] if values else None
-
-
-# The files of one link of training, and the state that follows from them and from those of its ranges.
-
-
-# Where file locks do not work across hosts, metrics younger than this show that a job elsewhere is training.
-FRESH_S = 900.0
-
-
-@dataclass(frozen=True)
-class LinkTrace:
-    """What a link's training left behind; ``data``: the files of its ranges, or of the outliers."""
-
-    paths: Paths
-    link: ChainLink
-    data: tuple[RangeFiles, ...]
-    history: History
-    expected: Expected
-
-    @cached_property
-    def receipt(self) -> Receipt | None:
-        """The receipt of the finished training."""
-        return Receipt.read_if_any(self.paths.receipt(self.link.name))
-
-    @cached_property
-    def metrics(self) -> list[Row]:
-        """The last rows that the training wrote."""
-        return metric_rows(tail(self.paths.store(self.link.name) / "metrics.jsonl", METRICS_BYTES))
-
-    @property
-    def weight(self) -> int:
-        """Number of its ranges."""
-        return len(self.link.ranges)
-
-    def status(self) -> WorkState:
-        """Find the state: that of the training, or how far its data are."""
-        state, verb, progress = self.training(self._before())
-        if self.stale() and state not in AT_WORK:
-            state = State.STALE
-        return WorkState(
-            name=self.link.name,
-            state=state,
-            ranges=self.link.ranges,
-            round=self.link.round,
-            attempt=self.history.attempts.get(verb, 0),
-            error=self.history.error(verb),
-            stopped=str((self.receipt and self.receipt.stopped) or ""),
-            **progress,
-        )
-
-    def training(self, before: tuple[State, str]) -> tuple[State, str, Row]:
-        """Return state, verb and progress of a training; ``before``: state and verb as long as none began."""
-        if self.receipt is not None:
-            return State.TRAINED, "train", {"step": self.receipt.step}
-        if before[0] not in (State.SPLIT, State.CONSOLIDATED):
-            return *before, {}
-        store = self.paths.store(self.link.name)
-        progress = training_progress(self.metrics)
-        quiet = age(store / "metrics.jsonl", self.expected.now)
-        young = quiet is not None and quiet < FRESH_S
-        if is_held(store / LEASE) or (young and self.history.running("train")):
-            return State.TRAINING, "train", {**progress, "quiet_s": quiet}
-        reached: Row = {name: progress[name] for name in ("step", "steps") if name in progress}
-        if self.history.has_failed("train"):
-            return State.FAILED, "train", reached
-        if any(store.glob("snapshot-*.pt")):
-            return State.INTERRUPTED, "train", reached
-        state, verb = before
-        return state, "train" if "train" in self.history.attempts else verb, {}
-
-    def stale(self) -> bool:
-        """Return whether its shards or its receipt are those of another configuration."""
-        if not self.expected.data:
-            return False
-        made, wanted = self.receipt, self.link
-        other = made is not None and (
-            made.fingerprint != self.expected.fingerprint or made.ranges != wanted.ranges
-        )
-        return other or any(files.stale() for files in self.data)
-
-    def _before(self) -> tuple[State, str]:
-        if self.link.name == OUTLIERS:
-            return self.data[0].merged()
-        ready = all(files.is_split for files in self.data)
-        return (State.SPLIT, "split") if ready else (State.WAITING, "")
-
-
-def range_status(files: RangeFiles, links: Sequence[LinkTrace], *, alone: bool) -> WorkState:
-    """Find the state of a range: of its training, where that has begun, else how far its data are.
-
-    links: those that train on it, one for each round. alone: it has a link of its own name, whose progress
-    it shows.
-    """
-    state, verb, progress = _range_state(files, links)
-    about = {"attempt": files.history.attempts.get(verb, 0), "error": files.history.error(verb), **progress}
-    if not alone and verb == "train":
-        about = {}
-    stale = files.stale() or any(link.receipt is not None and link.stale() for link in links[-1:])
-    return WorkState(
-        name=files.name,
-        state=State.STALE if stale and state not in AT_WORK else state,
-        **{**files.split_columns(), **about},
-    )
-
-
-def _range_state(files: RangeFiles, links: Sequence[LinkTrace]) -> tuple[State, str, Row]:
-    if links and links[-1].receipt is not None:
-        return links[-1].training((State.SPLIT, "split"))
-    if files.name == OUTLIERS:
-        return links[0].training(files.merged()) if links else (*files.merged(), {})
-    if not files.is_split:
-        return files.data_state()
-    current = next((link for link in links if link.receipt is None), None)
-    return (State.SPLIT, "split", {}) if current is None else current.training((State.SPLIT, "split"))
-
+    from crpipe.report.slurm_queue import QueuedJob
 
 PACE_RANGES = 10
 _LAST_STEPS = (State.TRAINING, State.INTERRUPTED, State.FAILED)
+_COPIED = (State.STAGED, State.SPLITTING)
+_SHOWN_IF_ANY = frozenset({"test", *(OUTLIERS_OF[part] for part in HELD_OUT)})
+_SHOWN = 6  # numbers of a validation that are shown
 
 
-def collect(campaign: Campaign, token: SourceToken | None = None) -> CampaignStatus:
-    """Read the state of every range from manifests, ledgers, receipts, leases and journals.
+@dataclass(frozen=True, slots=True)
+class Ledgers:
+    """All ledgers taken together; ``unbalanced`` names the ranges whose sums do not add up.
 
-    ``token``: what the caller knows of the source's token. Raise DataError when a file is damaged.
+    weights: sums of the events' weights, listed and by destination; empty where events have none.
+    size_only: files of which nothing but the size was verified. server_only: files that were verified only
+        against the server which sent them. repeated: events that occur twice in a range.
+    empty: events without items. doubtful_groups: why the group columns look wrong; mostly empty.
+    untrained: ranges without any training event up to the threshold.
+    """
+
+    count: int
+    events: Counts
+    items: Counts
+    quarantined: int
+    size_only: int
+    server_only: int
+    repeated: int
+    empty: int
+    unbalanced: tuple[str, ...]
+    weights: Mapping[str, float]
+    doubtful_groups: str
+    untrained: tuple[str, ...]
+
+    @classmethod
+    def of(cls, ledgers: Iterable[LedgerSums]) -> Ledgers:
+        """Sum the ledgers of all ranges and check each sum again, whatever the ledger says of itself."""
+        rows = list(ledgers)
+        weights = [row.weights for row in rows if row.weights is not None]
+        return cls(
+            count=len(rows),
+            events=_total([row.events for row in rows]),
+            items=_total([row.items for row in rows]),
+            quarantined=sum(row.quarantined for row in rows),
+            size_only=sum(row.staged.size_only for row in rows),
+            server_only=sum(row.staged.server_only or 0 for row in rows),
+            empty=sum(row.empty for row in rows),
+            repeated=sum(row.repeated["events"] for row in rows if row.repeated),
+            unbalanced=tuple(str(row.range) for row in rows if not (row.balanced and row.is_balanced())),
+            weights={
+                name: math.fsum(part[name] for part in weights)
+                for name in ("listed", *DESTINATIONS)
+                if weights
+            },
+            doubtful_groups=next((row.doubtful_groups for row in rows if row.doubtful_groups), ""),
+            untrained=tuple(str(row.range) for row in rows if not row.events.train),
+        )
+
+    def balanced(self) -> bool:
+        """Return whether everything listed has exactly one destination, in each ledger and in all."""
+        return not self.unbalanced and self.events.is_balanced() and self.items.is_balanced()
+
+    def balance(self) -> str:
+        """Write how many ledgers balance."""
+        return f"{self.count - len(self.unbalanced)} of {self.count}"
+
+
+def _total(parts: Sequence[Counts]) -> Counts:
+    sums: dict[str, Any] = {name: sum(part.of(name) for part in parts) for name in ("listed", *DESTINATIONS)}
+    return Counts(**sums)
+
+
+def destinations_of(counts: Counts) -> tuple[str, ...]:
+    """Name the destinations that a person is shown: test and held-out outliers where there are any."""
+    return tuple(name for name in DESTINATIONS if name not in _SHOWN_IF_ANY or counts.of(name))
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """Raw copies against their budget, and free space on the disk of the results; in bytes."""
+
+    raw: int
+    budget: int
+    free: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceToken:
+    """The token with which jobs read the source: where it was found and when it ends, never its text.
+
+    ends: seconds since the epoch, None when the token names no end; problem: why it could not be read.
+    """
+
+    place: str = ""
+    ends: float | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingTotals:
+    """Totals of the chain so far."""
+
+    step: int = 0
+    events: int = 0
+    items: int = 0
+    skipped: int = 0
+
+    @classmethod
+    def of(cls, chain: Sequence[LinkTrace]) -> TrainingTotals:
+        """Take the totals of the newest receipt, or of newer metrics of a link in training."""
+        names = ("step", "events", "items", "skipped")
+        totals = [cls(*(getattr(link.receipt, name) for name in names)) for link in chain if link.receipt]
+        begun = [link for link in chain if link.receipt is None and link.metrics]
+        totals += [cls(*(link.metrics[-1][name] for name in names)) for link in begun]
+        return max(totals, key=lambda total: int(total.step), default=cls())
+
+
+@dataclass(frozen=True, slots=True)
+class LastValidation:
+    """The last validation of one link, and its best value of what train.keep_best names.
+
+    numbers, step: what was measured last, finite values only; None where the file of metrics is gone.
+    metric, best, best_step: empty and None without train.keep_best.
+    value: the last one of ``metric``. stopped: why the link ended early; empty where it did not.
+    """
+
+    link: str
+    step: int | None = None
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    metric: str = ""
+    value: float | None = None
+    best: float | None = None
+    best_step: int | None = None
+    stopped: str = ""
+
+    @classmethod
+    def of(cls, paths: Paths, links: Sequence[str]) -> LastValidation | None:
+        """Find the newest link with a validation or a best checkpoint; None where there is none."""
+        for link in reversed(links):
+            best = BestReceipt.read_if_any(paths.best_receipt(link))
+            metric = best.metric if best else ""
+            step, numbers = _last_row(paths, link, metric)
+            if best or numbers:
+                receipt = Receipt.read_if_any(paths.receipt(link))
+                return cls(
+                    link=link,
+                    step=step,
+                    numbers=numbers,
+                    metric=metric,
+                    value=numbers.get(metric),
+                    best=best.value if best else None,
+                    best_step=best.step if best else None,
+                    stopped=(receipt.stopped if receipt else None) or "",
+                )
+        return None
+
+    def line(self) -> str:
+        """Describe it in one line."""
+        ended = f"; ended early: {self.stopped}" if self.stopped else ""
+        if self.best is None or self.best_step is None:
+            first = sorted(self.numbers.items(), key=lambda item: _rank(item[0]))
+            shown = [f"{name} {value:.5g}" for name, value in first[:_SHOWN]]
+            more = ", …" if len(self.numbers) > _SHOWN else ""
+            return f"{', '.join(shown)}{more} at step {self.step or 0:,} ({self.link}){ended}"
+        now = "" if self.value is None else f"{self.value:.5g} at step {self.step or 0:,}, "
+        return f"{self.metric} {now}best {self.best:.5g} at step {self.best_step:,} ({self.link}){ended}"
+
+
+def _rank(name: str) -> int:
+    """Put the workload's own numbers first, then losses, then the other metrics of phases."""
+    return 0 if "/" not in name else 1 if name.endswith("/loss") else 2
+
+
+def _last_row(paths: Paths, link: str, metric: str) -> tuple[int | None, dict[str, float]]:
+    """Read step and numbers of the last validation of a link, with ``metric`` in it where that is given."""
+    rows = metric_rows(tail(paths.store(link) / "metrics.jsonl", METRICS_BYTES, VALIDATION.encode()))
+    for row in reversed(rows):
+        names = [name for name in row if name.startswith(VALIDATION)]
+        if VALIDATION + metric in names or (names and not metric):
+            return row.get("step"), {name.removeprefix(VALIDATION): row[name] for name in names}
+    return None, {}
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignState:
+    """Everything that ``crpipe status`` shows, and the campaign that it is of.
+
+    item: plural noun for what an event contains.
+    links: the chain in order; one_to_one: whether each range has one link of its own name.
+    pace_s: wall time of one range of the chain; eta_s: time until the last range is trained.
+    changed: keys whose value differs from the one with which results or run were made.
+    queue: the jobs in Slurm's queue, if there is one.
+    token: None when the source needs none, or when none is found.
+    validation: of the newest link that keeps a best checkpoint.
+    still_trained: skipped ranges that the newest checkpoint was trained on.
+    max_files: files that are taken of each range; 0: all.
+    duplicates: raw files that are in two ranges, in words; empty: none.
+    """
+
+    run: str
+    fingerprint: str
+    data: str
+    item: str
+    time: float
+    ranges: tuple[WorkState, ...]
+    links: tuple[WorkState, ...]
+    one_to_one: bool
+    ledgers: Ledgers
+    trained: TrainingTotals
+    disk: Disk
+    pace_s: float | None
+    eta_s: float | None
+    changed: tuple[str, ...]
+    queue: tuple[QueuedJob, ...]
+    token: SourceToken | None
+    validation: LastValidation | None
+    still_trained: tuple[str, ...]
+    max_files: int
+    duplicates: str
+    campaign: Campaign = field(metadata=NOT_IN_JSON)
+
+    @classmethod
+    def read(cls, campaign: Campaign, token: SourceToken | None = None) -> CampaignState:
+        """Read manifests, ledgers, receipts, leases and journals of all ranges and links.
+
+        ``token``: what the caller knows of the source's token. Raise DataError when a file is damaged.
+        """
+        paths, skipped = campaign.paths, campaign.config.ranges.skip
+        now, alone = time.time(), campaign.chain.one_to_one
+        files, chain = files_of(campaign, now)
+        users = _users(chain)
+        ranges = [
+            range_state(each, users.get(each.name, []), alone=alone or each.name == OUTLIERS)
+            for each in files.values()
+        ]
+        ranges += [WorkState(name, State.SKIPPED) for name in skipped]
+        links = tuple(link.work_state() for link in chain)
+        pace = _pace(chain)
+        budget = round(campaign.config.source.disk_budget_gib * GIB)
+        return cls(
+            run=paths.run,
+            fingerprint=campaign.fingerprint,
+            data=campaign.data,
+            item=campaign.item,
+            time=now,
+            # Names of ranges are digits: the outliers come last.
+            ranges=tuple(sorted(ranges, key=lambda item: item.name)),
+            links=links,
+            one_to_one=alone,
+            ledgers=Ledgers.of(row for name in campaign.ranges if (row := files[name].ledger) is not None),
+            trained=TrainingTotals.of(chain),
+            disk=Disk(tree_bytes(paths.raw("")), budget, free_bytes(paths.results)),
+            pace_s=pace,
+            eta_s=_eta(links, pace),
+            changed=tuple(_changed_keys(campaign)),
+            queue=jobs_here(),
+            token=token,
+            validation=LastValidation.of(paths, campaign.chain.names),
+            still_trained=_still_trained(paths, chain, skipped),
+            max_files=int(campaign.data_keys.get("source.max_files", 0)),
+            duplicates=_describe_twins(campaign),
+            campaign=campaign,
+        )
+
+    def chain(self) -> tuple[WorkState, ...]:
+        """The ranges that are trained on, in order: without the skipped ones and without the outliers."""
+        return tuple(
+            item for item in self.ranges if item.name != OUTLIERS and item.state is not State.SKIPPED
+        )
+
+    def bulk(self) -> tuple[WorkState, ...]:
+        """The links that train on ranges, in order: all but the one on the outliers."""
+        return tuple(link for link in self.links if link.ranges)
+
+    def rows(self) -> tuple[WorkState, ...]:
+        """All ranges and links."""
+        return (*self.ranges, *self.links)
+
+    def receipt(self) -> Receipt | None:
+        """The receipt of the chain's last finished link."""
+        return next((link.receipt for link in reversed(self.links) if link.receipt), None)
+
+    def noun(self) -> str:
+        """What progress is counted in: ranges, or links where these differ."""
+        return "range" if self.one_to_one else "link"
+
+    def finished(self) -> int:
+        """Count the links on ranges that are trained."""
+        return sum(link.state is State.TRAINED for link in self.bulk())
+
+    def trained_of(self) -> str:
+        """Write how many ranges, or links, are trained: 3 of 12 links."""
+        total = len(self.bulk())
+        return f"{self.finished():,} of {total:,} {self.noun()}{'' if total == 1 else 's'}"
+
+    def copies_all(self) -> bool:
+        """Return whether every range of the chain was copied, so that the source is not read again."""
+        return all(item.shards is not None or item.state in _COPIED for item in self.chain())
+
+    def states(self) -> Counter[State]:
+        """Count the ranges in each state, without the outliers."""
+        return Counter(item.state for item in self.ranges if item.name != OUTLIERS)
+
+
+def files_of(campaign: Campaign, now: float = 0.0) -> tuple[dict[str, RangeFiles], list[LinkTrace]]:
+    """Return the files of each range, and of the outliers, and the traces of the chain's links.
+
+    now: what ages are counted from.
     """
     paths = campaign.paths
-    expected = Expected(campaign.data, campaign.fingerprint, campaign.has_outliers, time.time())
+    expected = Expected(campaign.data, campaign.fingerprint, campaign.has_outliers, now)
     past = histories([*attempts(paths.data_journal()), *attempts(paths.train_journal())])
-    histories_of = {**past, OUTLIERS: _merged(past.get(""), past.get(OUTLIERS))}
+    past = {**past, OUTLIERS: _merged(past.get(""), past.get(OUTLIERS))}
     names = (*campaign.ranges, *([OUTLIERS] if campaign.has_outliers else []))
-    files = {name: RangeFiles(paths, name, histories_of.get(name, History()), expected) for name in names}
-    chain = [
-        LinkTrace(
-            paths,
-            link,
-            tuple(files[name] for name in link.ranges or names[-1:]),
-            histories_of.get(link.name, History()),
-            expected,
-        )
-        for link in campaign.chain.links
-    ]
-    users = _users(chain)
-    alone = campaign.chain.one_to_one
-    statuses = [
-        range_status(each, users.get(each.name, []), alone=alone or each.name == OUTLIERS)
-        for each in files.values()
-    ]
-    skipped = [WorkState(name, State.SKIPPED) for name in campaign.config.ranges.skip]
-    links = [link.status() for link in chain]
-    pace = _pace(chain)
-    budget = round(campaign.config.source.disk_budget_gib * GIB)
-    return CampaignStatus(
-        run=campaign.paths.run,
-        fingerprint=campaign.fingerprint,
-        data=campaign.data,
-        item=campaign.item,
-        time=expected.now,
-        # Names of ranges are digits: the outliers come last.
-        ranges=tuple(sorted([*statuses, *skipped], key=lambda item: item.name)),
-        links=tuple(links),
-        one_to_one=alone,
-        ledgers=add_ledgers(row for name in campaign.ranges if (row := files[name].ledger) is not None),
-        trained=_trained(chain),
-        disk=Disk(tree_bytes(paths.raw("")), budget, free_bytes(paths.results)),
-        pace_s=pace,
-        eta_s=_eta(links, pace),
-        changed=tuple(_changed_keys(campaign)),
-        queue=jobs_here(),
-        token=token,
-        validation=last_validation(paths, campaign.chain.names),
-        still_trained=_still_trained(paths, chain, campaign.config.ranges.skip),
-        max_files=int(campaign.data_keys.get("source.max_files", 0)),
-        duplicates=describe_twins(campaign),
-    )
-
-
-def describe_twins(campaign: Campaign) -> str:
-    """Describe which raw files are in two ranges, and what to do unless that is allowed; empty: none."""
-    twins = find_twins(campaign.paths, campaign.ranges)
-    if twins is None:
-        return ""
-    allowed = campaign.config.ranges.duplicates == "allow"
-    return twins.describe() + (f" ({ALLOW})" if allowed else f"; {twins.remedy()}")
-
-
-def _still_trained(paths: Paths, chain: Sequence[LinkTrace], skipped: Sequence[str]) -> tuple[str, ...]:
-    """Name the skipped ranges that the newest checkpoint of the chain, or one before it, was trained on."""
-    newest = next((link.receipt for link in reversed(chain) if link.receipt is not None), None)
-    if newest is None or not skipped:
-        return ()
-    files = paths.receipt(OUTLIERS).parent.glob("*.json")
-    receipts = [Receipt.read_if_any(path) for path in files if not path.name.endswith(BEST)]
-    made = {receipt.sha256: receipt for receipt in receipts if receipt is not None}
-    seen: set[str] = set()
-    while newest is not None:
-        seen.update(newest.ranges)
-        newest = made.pop(newest.parent, None)
-    return tuple(sorted(seen.intersection(skipped)))
+    files = {name: RangeFiles(paths, name, past.get(name, History()), expected) for name in names}
+    chain = []
+    for link in campaign.chain.links:
+        data = tuple(files[name] for name in link.ranges or names[-1:])
+        chain.append(LinkTrace(paths, link, data, past.get(link.name, History()), expected))
+    return files, chain
 
 
 def _merged(whole: History | None, outliers: History | None) -> History:
@@ -403,19 +381,28 @@ def _users(chain: Sequence[LinkTrace]) -> dict[str, list[LinkTrace]]:
     return users
 
 
-def _trained(chain: Sequence[LinkTrace]) -> TrainingTotals:
-    """Take the chain's totals from its newest receipt, or from newer metrics of a link in training."""
-    totals = [
-        TrainingTotals(receipt.step, receipt.events, receipt.items, receipt.skipped)
-        for link in chain
-        if (receipt := link.receipt)
-    ]
-    totals += [
-        TrainingTotals(*(link.metrics[-1][name] for name in ("step", "events", "items", "skipped")))
-        for link in chain
-        if link.receipt is None and link.metrics
-    ]
-    return max(totals, key=lambda total: int(total.step), default=TrainingTotals())
+def _describe_twins(campaign: Campaign) -> str:
+    """Describe which raw files are in two ranges, and what to do unless that is allowed; empty: none."""
+    twins = find_twins(campaign.paths, campaign.ranges)
+    if twins is None:
+        return ""
+    allowed = campaign.config.ranges.duplicates == "allow"
+    return twins.describe() + (f" ({ALLOW})" if allowed else f"; {twins.remedy()}")
+
+
+def _still_trained(paths: Paths, chain: Sequence[LinkTrace], skipped: Sequence[str]) -> tuple[str, ...]:
+    """Name the skipped ranges that the newest checkpoint of the chain, or one before it, was trained on."""
+    newest = next((link.receipt for link in reversed(chain) if link.receipt is not None), None)
+    if newest is None or not skipped:
+        return ()
+    files = paths.receipt(OUTLIERS).parent.glob("*.json")
+    receipts = [Receipt.read_if_any(path) for path in files if not path.name.endswith(BEST)]
+    parents = {receipt.sha256: receipt for receipt in receipts if receipt is not None}
+    seen: set[str] = set()
+    while newest is not None:
+        seen.update(newest.ranges)
+        newest = parents.pop(newest.parent, None)
+    return tuple(sorted(seen.intersection(skipped)))
 
 
 def _pace(chain: Sequence[LinkTrace]) -> float | None:

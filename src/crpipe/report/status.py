@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import asdict
+from dataclasses import fields, is_dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from crpipe.campaign.ledger import Counts
 from crpipe.core.paths import DESTINATIONS, OUTLIERS
 from crpipe.core.text import (
     Column,
@@ -21,16 +22,14 @@ from crpipe.core.text import (
     size,
     table,
 )
-from crpipe.report.state import collect
-from crpipe.report.state_types import AT_WORK, QUIET_S, CampaignStatus, State, Sums
+from crpipe.report.state import destinations_of
+from crpipe.report.work_state import AT_WORK, NOT_IN_JSON, QUIET_S, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from crpipe.campaign.campaign import Campaign
-    from crpipe.report.state_types import SourceToken, WorkState
-
-__all__ = ["collect", "render_status", "status_json"]
+    from crpipe.report.state import CampaignState, SourceToken
+    from crpipe.report.work_state import WorkState
 
 # Neighbours in one of these states share a line where they are many.
 FOLDED = frozenset({State.WAITING, State.LISTED, State.SPLIT, State.TRAINED, State.SKIPPED})
@@ -56,37 +55,44 @@ _COLOURS = {
 }
 
 
-def render_status(
-    campaign: Campaign,
-    width: int,
-    *,
-    unfold: bool = False,
-    colour: bool = False,
-    token: SourceToken | None = None,
-) -> str:
+def render_status(state: CampaignState, width: int, *, unfold: bool = False, colour: bool = False) -> str:
     """Describe the campaign in lines of at most ``width`` characters.
 
     ``unfold`` gives each range its own line; ``colour`` adds terminal colours to the states.
     """
-    status = collect(campaign, token)
-    lines = [*header(status, width), "", *_table(status.ranges, "range", width, unfold=unfold, colour=colour)]
-    if not status.one_to_one:
-        lines += ["", *_table(status.links, "link", width, unfold=unfold, colour=colour)]
+    lines = [*_header(state, width), "", *_table(state.ranges, "range", width, unfold=unfold, colour=colour)]
+    if not state.one_to_one:
+        lines += ["", *_table(state.links, "link", width, unfold=unfold, colour=colour)]
     return "\n".join(lines)
 
 
-def status_json(campaign: Campaign, token: SourceToken | None = None) -> str:
-    """Return the same as JSON: the fields of CampaignStatus, one entry for each range and link."""
-    tree = asdict(collect(campaign, token))
+def status_json(state: CampaignState) -> str:
+    """Return the same as JSON: the fields of CampaignState, one entry for each range and link."""
+    tree = _plain(state)
     for kind, others in _NOT_IN.items():
         tree[kind] = [{key: value for key, value in row.items() if key not in others} for row in tree[kind]]
     return json_text(tree)
 
 
-def header(status: CampaignStatus, width: int) -> Iterator[str]:
+def _plain(value: Any) -> Any:
+    """Return a part of the state as JSON has it."""
+    if isinstance(value, Counts):
+        return sums_json(value)
+    if is_dataclass(value):
+        names = [each.name for each in fields(value) if each.metadata != NOT_IN_JSON]
+        return {name: _plain(getattr(value, name)) for name in names}
+    return [_plain(each) for each in value] if isinstance(value, tuple) else value
+
+
+def sums_json(counts: Counts) -> dict[str, int]:
+    """Return what was listed, and where it went."""
+    return {name: counts.of(name) for name in ("listed", *DESTINATIONS)}
+
+
+def _header(state: CampaignState, width: int) -> Iterator[str]:
     """Yield what concerns the campaign as a whole, one labelled paragraph each; warnings in capitals."""
-    paragraphs = [*facts(status), *warnings(status)]
-    command = resume_command(status)
+    paragraphs = [*facts(state), *warnings(state)]
+    command = resume_command(state)
     if command:
         paragraphs.append(("resume", command))
     indent = max(LABEL, *(len(label) + 1 for label, _ in paragraphs))
@@ -95,47 +101,48 @@ def header(status: CampaignStatus, width: int) -> Iterator[str]:
         yield from (f"{label if line is lines[0] else '':<{indent}}{line}" for line in lines)
 
 
-def facts(status: CampaignStatus) -> Iterator[tuple[str, str]]:
+def facts(state: CampaignState) -> Iterator[tuple[str, str]]:
     """Yield label and text of everything that concerns the campaign as a whole, warnings excepted."""
-    states, share = status.states(), status.finished() / max(len(status.bulk()), 1)
-    known = f"fingerprint {status.fingerprint}, data {status.data}"
-    yield "run", f"{status.run}, {known if status.data else 'no job has run yet'}"
-    if status.max_files:
-        yield "trial", f"only the first {counted(status.max_files, 'file')} of each range (source.max_files)"
-    yield "progress", f"{bar(share, _BAR)}  {status.trained_of()} trained"
-    yield "states", ", ".join(f"{count} {state}" for state, count in sorted(states.items(), key=_order))
-    yield "ETA", _eta(status)
-    yield from _stopped(status)
-    yield from _sums(status)
-    yield "disk", disk_line(status)
-    if status.token is not None and status.token.ends is not None and not status.copies_all():
-        yield "token", f"{_end(status.token.ends - status.time)} ({status.token.place})"
-    if status.queue:
+    share = state.finished() / max(len(state.bulk()), 1)
+    known = f"fingerprint {state.fingerprint}, data {state.data}"
+    yield "run", f"{state.run}, {known if state.data else 'no job has run yet'}"
+    if state.max_files:
+        yield "trial", f"only the first {counted(state.max_files, 'file')} of each range (source.max_files)"
+    yield "progress", f"{bar(share, _BAR)}  {state.trained_of()} trained"
+    yield "states", ", ".join(f"{count} {name}" for name, count in by_state(state.states()))
+    yield "ETA", _eta(state)
+    yield from _stopped(state)
+    yield from _sums(state)
+    yield "disk", disk_line(state)
+    if state.token is not None and state.token.ends is not None and not state.copies_all():
+        yield "token", f"{_end(state.token.ends - state.time)} ({state.token.place})"
+    if state.queue:
         yield (
             "queue",
-            "; ".join(f"{job.work}: {job.state}, {job.where} (job {job.number})" for job in status.queue),
+            "; ".join(f"{job.work}: {job.state}, {job.where} (job {job.number})" for job in state.queue),
         )
 
 
-def _order(item: tuple[State, int]) -> int:
-    return list(State).index(item[0])
+def by_state(counts: Mapping[State, int]) -> list[tuple[State, int]]:
+    """Sort how many ranges or links are in each state by how far the states are."""
+    return [(each, counts[each]) for each in State if each in counts]
 
 
-def _stopped(status: CampaignStatus) -> Iterator[tuple[str, str]]:
+def _stopped(state: CampaignState) -> Iterator[tuple[str, str]]:
     """Yield how many links ended before their last step, and why the newest of them did."""
-    early = [link for link in status.links if link.stopped]
+    early = [link for link in state.links if link.stopped]
     if early:
         yield "early stop", f"{counted(len(early), 'link')}; {early[-1].name}: {early[-1].stopped}"
 
 
-def _eta(status: CampaignStatus) -> str:
-    if status.finished() == len(status.bulk()):
-        return f"all {status.noun()}s are trained"
-    if status.eta_s is None or status.pace_s is None:
+def _eta(state: CampaignState) -> str:
+    if state.finished() == len(state.bulk()):
+        return f"all {state.noun()}s are trained"
+    if state.eta_s is None or state.pace_s is None:
         return "unknown until the first steps of training"
-    at_work = any(link.state is State.TRAINING for link in status.bulk())
-    when = f"about {moment(status.time + status.eta_s)}" if at_work else "once it is resumed"
-    return f"{duration(status.eta_s)}, {when}; {duration(status.pace_s)} a range"
+    at_work = any(link.state is State.TRAINING for link in state.bulk())
+    when = f"about {moment(state.time + state.eta_s)}" if at_work else "once it is resumed"
+    return f"{duration(state.eta_s)}, {when}; {duration(state.pace_s)} a range"
 
 
 def empty_line(empty: int, listed: int, item: str) -> str:
@@ -143,17 +150,16 @@ def empty_line(empty: int, listed: int, item: str) -> str:
     return f"{number(empty)} events without {item} ({empty / max(listed, 1):.0%}), used like all others"
 
 
-def _sums(status: CampaignStatus) -> Iterator[tuple[str, str]]:
-    ledgers, done = status.ledgers, status.trained
+def _sums(state: CampaignState) -> Iterator[tuple[str, str]]:
+    ledgers, done = state.ledgers, state.trained
     yield "events", sum_line(ledgers.events)
-    yield status.item, sum_line(ledgers.items)
+    yield state.item, sum_line(ledgers.items)
     if ledgers.empty:
-        yield "", empty_line(ledgers.empty, ledgers.events.listed, status.item)
+        yield "", empty_line(ledgers.empty, ledgers.events.listed, state.item)
     if ledgers.weights:
         yield "weights", weight_line(ledgers.weights)
-    balanced = f"{ledgers.count - len(ledgers.unbalanced)} of {ledgers.count} balance"
     bad_files, bad_events = counted(ledgers.quarantined, "file"), counted(ledgers.events.rejected, "event")
-    yield "ledgers", f"{balanced}; {bad_files} quarantined, {bad_events} rejected"
+    yield "ledgers", f"{ledgers.balance()} balance; {bad_files} quarantined, {bad_events} rejected"
     if ledgers.size_only:
         yield "", f"{counted(ledgers.size_only, 'file')} verified by size only: the source names no checksum"
     if ledgers.server_only:
@@ -164,16 +170,16 @@ def _sums(status: CampaignStatus) -> Iterator[tuple[str, str]]:
             f"{counted(ledgers.repeated, 'event')} repeat another one of the range; the ledgers name them",
         )
     if done.step:
-        seen = f"{number(done.events)} events, {number(done.items)} {status.item}"
+        seen = f"{number(done.events)} events, {number(done.items)} {state.item}"
         yield "trained", f"{number(done.step)} steps, {seen}, {counted(done.skipped, 'step')} skipped"
-    if status.validation is not None:
-        yield "validation", status.validation.line()
+    if state.validation is not None:
+        yield "validation", state.validation.line()
 
 
-def sum_line(sums: Sums) -> str:
+def sum_line(counts: Counts) -> str:
     """Write a sum as an equation: what was listed, and where it went."""
-    parts = " + ".join(f"{name} {number(getattr(sums, name))}" for name in sums.shown())
-    return f"{number(sums.listed)} = {parts}"
+    parts = " + ".join(f"{name} {number(counts.of(name))}" for name in destinations_of(counts))
+    return f"{number(counts.listed)} = {parts}"
 
 
 def weight_line(weights: Mapping[str, float]) -> str:
@@ -182,52 +188,52 @@ def weight_line(weights: Mapping[str, float]) -> str:
     return f"{weights['listed']:.6g} = {parts}"
 
 
-def disk_line(status: CampaignStatus) -> str:
+def disk_line(state: CampaignState) -> str:
     """Write what raw copies take of their budget, and the free space."""
-    disk = status.disk
+    disk = state.disk
     return f"raw copies {size(disk.raw)} of {size(disk.budget)} budget, {size(disk.free)} free"
 
 
-def warnings(status: CampaignStatus) -> Iterator[tuple[str, str]]:
+def warnings(state: CampaignState) -> Iterator[tuple[str, str]]:
     """Yield what a person must act on: wrong sums, stale products, a failed range that blocks later ones."""
-    if status.ledgers.unbalanced:
-        yield "UNBALANCED", f"{', '.join(status.ledgers.unbalanced)}: split these ranges again"
-    if status.duplicates:
-        yield "TWICE", status.duplicates
+    if state.ledgers.unbalanced:
+        yield "UNBALANCED", f"{', '.join(state.ledgers.unbalanced)}: split these ranges again"
+    if state.duplicates:
+        yield "TWICE", state.duplicates
     untrained = [
-        link.name for link in status.bulk() if link.ranges and {*link.ranges} <= {*status.ledgers.untrained}
+        link.name for link in state.bulk() if link.ranges and {*link.ranges} <= {*state.ledgers.untrained}
     ]
     if untrained:
         yield (
             "EMPTY",
             f"{', '.join(untrained)}: no training event up to the threshold; nothing is trained",
         )
-    if status.ledgers.doubtful_groups:
-        yield "GROUPS", status.ledgers.doubtful_groups
-    if status.changed:
-        yield "STALE", "; ".join(status.changed)
-    elif status.states()[State.STALE]:
-        yield "STALE", f"{counted(status.states()[State.STALE], 'range')} made under another configuration"
-    if status.still_trained:
+    if state.ledgers.doubtful_groups:
+        yield "GROUPS", state.ledgers.doubtful_groups
+    if state.changed:
+        yield "STALE", "; ".join(state.changed)
+    elif state.states()[State.STALE]:
+        yield "STALE", f"{counted(state.states()[State.STALE], 'range')} made under another configuration"
+    if state.still_trained:
         why = "in ranges.skip, but the newest checkpoint was trained on it"
         how = "remove its receipt and those of later links to train again without it, or choose a new run"
-        yield "SKIPPED", f"{', '.join(status.still_trained)}: {why}; {how}"
-    failed = _failed(status)
+        yield "SKIPPED", f"{', '.join(state.still_trained)}: {why}; {how}"
+    failed = _failed(state)
     if failed:
-        yield "FAILED", f"{', '.join(failed)}: {_blocked(status, failed[0])} cannot be trained before"
-    if status.token is not None and not status.copies_all():
-        yield from _token_warning(status, status.token)
+        yield "FAILED", f"{', '.join(failed)}: {_blocked(state, failed[0])} cannot be trained before"
+    if state.token is not None and not state.copies_all():
+        yield from _token_warning(state, state.token)
 
 
-def _token_warning(status: CampaignStatus, token: SourceToken) -> Iterator[tuple[str, str]]:
+def _token_warning(state: CampaignState, token: SourceToken) -> Iterator[tuple[str, str]]:
     """Yield what is wrong with the source's token, or will be before the campaign is finished."""
-    left = float("inf") if token.ends is None else token.ends - status.time
+    left = float("inf") if token.ends is None else token.ends - state.time
     if token.problem:
         yield "TOKEN", token.problem
     elif left <= 0:
         yield "TOKEN", f"{_end(left)}: nothing can be copied until it is renewed; see `crpipe token`"
-    elif status.eta_s is not None and left < status.eta_s:
-        last = f"before the last range is trained (in {duration(status.eta_s)})"
+    elif state.eta_s is not None and left < state.eta_s:
+        last = f"before the last range is trained (in {duration(state.eta_s)})"
         yield "TOKEN", f"{_end(left)}, {last}: renew it in time; see `crpipe token`"
     elif left < TOKEN_S:
         yield "TOKEN", f"{_end(left)}: renew it in time; see `crpipe token`"
@@ -237,32 +243,32 @@ def _end(left_s: float) -> str:
     return f"ends in {duration(left_s)}" if left_s > 0 else f"ended {duration(-left_s)} ago"
 
 
-def _failed(status: CampaignStatus) -> list[str]:
+def _failed(state: CampaignState) -> list[str]:
     """Name the failed ranges, and the failed links whose ranges did not fail themselves."""
-    ranges = [item.name for item in status.chain() if item.state is State.FAILED]
-    links = [link for link in status.bulk() if link.state is State.FAILED]
-    if not status.one_to_one:  # there a range has also failed when its link has
+    ranges = [item.name for item in state.chain() if item.state is State.FAILED]
+    links = [link for link in state.bulk() if link.state is State.FAILED]
+    if not state.one_to_one:  # there a range has also failed when its link has
         own = {name for link in links for name in link.ranges}
         ranges = [name for name in ranges if name not in own]
     return [*ranges, *(link.name for link in links if link.name not in ranges)]
 
 
-def _blocked(status: CampaignStatus, name: str) -> str:
+def _blocked(state: CampaignState, name: str) -> str:
     """Count the links that wait for a failed one, or for a failed range of theirs."""
-    bulk = status.bulk()
+    bulk = state.bulk()
     names = [link.name for link in bulk]
     if name in names:
         later = bulk[names.index(name) + 1 :]
     else:
         later = bulk[next((place for place, link in enumerate(bulk) if name in link.ranges), len(bulk)) :]
     waiting = sum(link.state not in (State.TRAINED, State.STALE) for link in later)
-    return counted(waiting, f"later {status.noun()}" if name in names else status.noun())
+    return counted(waiting, f"later {state.noun()}" if name in names else state.noun())
 
 
-def resume_command(status: CampaignStatus) -> str:
+def resume_command(state: CampaignState) -> str:
     """Return the command that resumes a stopped campaign; nothing while one of its jobs runs."""
-    busy = any(item.state in AT_WORK for item in status.rows() if item.name != OUTLIERS)
-    if busy or not any(item.attempt for item in status.rows()) or status.finished() == len(status.bulk()):
+    busy = any(item.state in AT_WORK for item in state.rows() if item.name != OUTLIERS)
+    if busy or not any(item.attempt for item in state.rows()) or state.finished() == len(state.bulk()):
         return ""
     return "the same command again, e.g. snakemake train_all (on a cluster with --profile slurm)"
 
@@ -316,8 +322,8 @@ def _fold_key(item: WorkState) -> str:
 
 
 def _range_columns(groups: Sequence[Sequence[WorkState]]) -> Iterator[Column]:
-    staged = [_staged(_sum(group, "files"), _sum(group, "quarantined") or 0) for group in groups]
-    yield Column("staged", staged, drop=4, right=True)
+    copied = [staged(_sum(group, "files"), _sum(group, "quarantined") or 0) for group in groups]
+    yield Column("staged", copied, drop=4, right=True)
     for title, drop, write in (("shards", 2, number), ("outliers", 3, compact)):
         sums = [_sum(group, title) for group in groups]
         yield Column(title, ["" if each is None else write(each) for each in sums], drop=drop, right=True)
@@ -363,7 +369,8 @@ def _paint(line: str, state: State) -> str:
     return line.replace(f" {state}", f" \x1b[{code}m{state}\x1b[0m", 1) if code else line
 
 
-def _staged(files: int | None, quarantined: int) -> str:
+def staged(files: int | None, quarantined: int) -> str:
+    """Write how many files of a range are copied, and how many of them are bad."""
     if files is None:
         return ""
     return number(files) + (f", {number(quarantined)} bad" if quarantined else "")

@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from crpipe.campaign.ledger import Ledger, LedgerSums
-from crpipe.campaign.records import BestReceipt, Receipt
+from crpipe.campaign.ledger import Ledger
+from crpipe.campaign.records import BestReceipt
 from crpipe.core.causes import is_present
-from crpipe.core.paths import CONSOLIDATED
+from crpipe.core.paths import CONSOLIDATED, LARGE_ROLES
 from crpipe.core.text import Column, counted, json_text, measured, number, shorten, table
 from crpipe.events.layout import not_enough
 from crpipe.events.shard_records import ShardManifest
-from crpipe.report.evaluations import COLUMNS, evaluations
-from crpipe.report.page.marks import DIFFERS, SAME, SIGNS, WORDS, mark, sample_of, terms_of
-from crpipe.report.state import collect
-from crpipe.report.status import empty_line, weight_line
+from crpipe.report.evaluations import (
+    COLUMNS,
+    DIFFERS,
+    SAME,
+    SIGNS,
+    WORDS,
+    evaluations,
+    mark,
+    terms_of,
+)
+from crpipe.report.state import destinations_of
+from crpipe.report.status import empty_line, sums_json, weight_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from crpipe.campaign.campaign import Campaign
-    from crpipe.report.evaluations import Evaluation, Measure
-    from crpipe.report.state_types import CampaignStatus, Sums
+    from crpipe.campaign.ledger import Counts
+    from crpipe.campaign.records import Receipt
+    from crpipe.report.evaluations import Evaluation, MetricRow
+    from crpipe.report.state import CampaignState, Ledgers
 
 WIDTH = 80
 LABEL = 14
@@ -36,12 +45,12 @@ _GOOD, _BAD = "✓", "✗"
 _TITLES = {"train": "bulk (train)"}
 
 
-def render_summary(campaign: Campaign) -> str:
+def render_summary(state: CampaignState) -> str:
     """Return the box, 80 columns wide; raise DataError when a file that it reads is damaged."""
-    status, newest = collect(campaign), next(evaluations(campaign), None)
+    newest = next(evaluations(state.campaign), None)
     sections = [
-        (f"events and {shorten(campaign.item, _INNER // 2)}", list(_sums(status))),
-        ("campaign", list(_campaign(campaign, status))),
+        (f"events and {shorten(state.item, _INNER // 2)}", list(_sums(state.ledgers, state.item))),
+        ("campaign", list(_campaign(state))),
         (_heading(newest), list(_evaluation(newest))),
     ]
     lines = []
@@ -64,47 +73,45 @@ def _paragraph(label: str, text: str) -> list[str]:
     return [f"{label if index == 0 else '':<{LABEL}}{line}" for index, line in enumerate(lines)]
 
 
-def _sums(status: CampaignStatus) -> Iterator[str]:
-    kinds = {"events": status.ledgers.events, shorten(status.item, LABEL - 1): status.ledgers.items}
+def _sums(ledgers: Ledgers, item: str) -> Iterator[str]:
+    kinds = {"events": ledgers.events, shorten(item, LABEL - 1): ledgers.items}
     columns = [Column("", list(kinds))]
-    for name in ("listed", *status.ledgers.events.shown()):
-        cells = [number(getattr(sums, name)) for sums in kinds.values()]
+    for name in ("listed", *destinations_of(ledgers.events)):
+        cells = [number(counts.of(name)) for counts in kinds.values()]
         columns.append(Column(_TITLES.get(name, name), cells, right=True))
-    columns.append(Column("sum", [_check(sums.balanced()) for sums in kinds.values()], right=True))
+    columns.append(Column("sum", [_check(counts.is_balanced()) for counts in kinds.values()], right=True))
     if sum(column.width() + 2 for column in columns) <= _INNER:
         yield from table(columns, _INNER)
     else:
-        for kind, sums in kinds.items():
-            yield from _equation(kind, sums)
-    if status.ledgers.empty:
-        yield from _paragraph(
-            "empty", empty_line(status.ledgers.empty, status.ledgers.events.listed, status.item)
-        )
-    if status.ledgers.weights:
-        yield from _paragraph("weights", weight_line(status.ledgers.weights))
+        for kind, counts in kinds.items():
+            yield from _equation(kind, counts)
+    if ledgers.empty:
+        yield from _paragraph("empty", empty_line(ledgers.empty, ledgers.events.listed, item))
+    if ledgers.weights:
+        yield from _paragraph("weights", weight_line(ledgers.weights))
 
 
-def _equation(kind: str, sums: Sums) -> Iterator[str]:
+def _equation(kind: str, counts: Counts) -> Iterator[str]:
     """Write large sums one below the other."""
-    yield f"{kind:<{LABEL}}{number(sums.listed):>22}  listed  {_check(sums.balanced())}"
-    for name in sums.shown():
-        yield f"{'':<{LABEL}}{number(getattr(sums, name)):>22}  {_TITLES.get(name, name)}"
+    yield f"{kind:<{LABEL}}{number(counts.listed):>22}  listed  {_check(counts.is_balanced())}"
+    for name in destinations_of(counts):
+        yield f"{'':<{LABEL}}{number(counts.of(name)):>22}  {_TITLES.get(name, name)}"
 
 
 def _check(good: bool) -> str:
     return _GOOD if good else _BAD
 
 
-def _campaign(campaign: Campaign, status: CampaignStatus) -> Iterator[str]:
-    ledgers = status.ledgers
-    balanced = f"{ledgers.count - len(ledgers.unbalanced)} of {ledgers.count} balance"
+def _campaign(state: CampaignState) -> Iterator[str]:
+    campaign, ledgers = state.campaign, state.ledgers
     unbalanced = f", not {', '.join(ledgers.unbalanced)}" if ledgers.unbalanced else ""
-    yield from _paragraph("ledgers", f"{balanced}{unbalanced}; the campaign has {len(status.chain())} ranges")
+    balance = f"{ledgers.balance()} balance{unbalanced}"
+    yield from _paragraph("ledgers", f"{balance}; the campaign has {len(state.chain())} ranges")
     if campaign.has_outliers:
-        yield from _paragraph("outliers", _outliers(campaign, ledgers.events.large()))
-    yield from _quarantined(campaign, ledgers.quarantined)
-    yield from _paragraph("trained", status.trained_of())
-    yield from _checkpoint(campaign)
+        yield from _paragraph("outliers", _outliers(campaign, sum(map(ledgers.events.of, LARGE_ROLES))))
+    yield from _quarantined(state)
+    yield from _paragraph("trained", state.trained_of())
+    yield from _checkpoint(state)
     report = campaign.paths.report()
     yield from _paragraph("report", str(report) if is_present(report) else f"not written yet ({report})")
 
@@ -117,52 +124,41 @@ def _outliers(campaign: Campaign, events: int) -> str:
     return f"consolidated {number(merged)} {sign} {number(events)} in the ranges  {_check(merged == events)}"
 
 
-def _quarantined(campaign: Campaign, count: int) -> Iterator[str]:
-    yield from _paragraph("quarantined", counted(count, "file"))
-    files = quarantined_files(campaign) if count else ()
-    named = [f"{name}/{path}: {reason}" for name, path, reason in files]
+def _quarantined(state: CampaignState) -> Iterator[str]:
+    yield from _paragraph("quarantined", counted(state.ledgers.quarantined, "file"))
+    named = [f"{name}/{path}: {reason}" for name, path, reason in quarantined_files(state)]
     for text in named[:_NAMED]:
         yield from _paragraph("", text)
     if len(named) > _NAMED:
         yield from _paragraph("", f"… and {len(named) - _NAMED} more, see the ledgers")
 
 
-def quarantined_files(campaign: Campaign) -> Iterator[tuple[str, str, str]]:
+def quarantined_files(state: CampaignState) -> Iterator[tuple[str, str, str]]:
     """Yield range, path and reason of each quarantined file."""
-    for name in campaign.ranges:
-        path = campaign.paths.ledger(name)
-        sums = LedgerSums.read_if_any(path)
-        for file in Ledger.read(path).files if sums and sums.quarantined else ():
-            if file.state == "quarantined":
-                yield name, file.path, file.reason
+    for item in state.ranges:
+        if item.ledger is not None and item.ledger.quarantined:
+            for file in Ledger.read(state.campaign.paths.ledger(item.name)).files:
+                if file.state == "quarantined":
+                    yield item.name, file.path, file.reason
 
 
-def _checkpoint(campaign: Campaign) -> Iterator[str]:
-    receipt = last_receipt(campaign)
+def _checkpoint(state: CampaignState) -> Iterator[str]:
+    receipt = state.receipt()
     if receipt is None:
         yield from _paragraph("checkpoint", "none yet")
         return
-    path = campaign.paths.store(receipt.range) / receipt.checkpoint
+    path = state.campaign.paths.store(receipt.range) / receipt.checkpoint
     yield from _paragraph("checkpoint", f"{path.parent}/")
     yield from _paragraph("", path.name)
-    seen = f"{number(receipt.events)} events, {number(receipt.items)} {campaign.item}"
+    seen = f"{number(receipt.events)} events, {number(receipt.items)} {state.item}"
     skipped = f", {counted(receipt.skipped, 'step')} skipped" if receipt.skipped else ""
     yield from _paragraph("steps", f"{number(receipt.step)}: {seen}{skipped}")
     if receipt.stopped:
         yield from _paragraph("early stop", receipt.stopped)
-    best = _best_of(campaign, receipt)
+    best = _best_of(state.campaign, receipt)
     if best is not None:
         yield from _paragraph("best", f"{best.metric} {measured(best.value)} at step {number(best.step)}")
         yield from _paragraph("", best.checkpoint)
-
-
-def last_receipt(campaign: Campaign) -> Receipt | None:
-    """Read the receipt of the chain's last finished link."""
-    for name in reversed(campaign.chain.names):
-        receipt = Receipt.read_if_any(campaign.paths.receipt(name))
-        if receipt is not None:
-            return receipt
-    return None
 
 
 def _best_of(campaign: Campaign, receipt: Receipt) -> BestReceipt | None:
@@ -179,89 +175,88 @@ def _evaluation(newest: Evaluation | None) -> Iterator[str]:
     if newest is None:
         yield "not evaluated yet"
         return
-    missing = newest.missing()
-    measures = [each for each in newest.measures() if each not in missing]
-    if newest.events == 0:
+    missing, (events, groups) = newest.missing(), (newest.record.events, newest.record.groups)
+    rows = [row for row in newest.shown() if row.numbers]
+    if events == 0:
         yield "not enough: no event is held out, so there are no numbers"
-    elif measures:
-        yield from _numbers(newest, measures[:_SHOWN])
-        yield from _verdicts(newest, measures[:_SHOWN])
+    elif rows:
+        yield from _numbers(newest, rows[:_SHOWN])
+        yield from _verdicts(newest, rows[:_SHOWN])
     else:
         yield "no numbers: too few held-out events for any metric"
-    if missing and newest.events and newest.groups:
-        needs = [(each.title, each.need) for each in missing]
-        yield from _paragraph("not enough", not_enough(needs, newest.events, newest.groups))
-    elif missing and newest.events != 0:
-        yield from _paragraph("not enough", f"for {', '.join(each.title for each in missing)}")
+    if missing and events and groups:
+        needs = [(row.title, row.need) for row in missing]
+        yield from _paragraph("not enough", not_enough(needs, events, groups))
+    elif missing and events != 0:
+        yield from _paragraph("not enough", f"for {', '.join(row.title for row in missing)}")
     folder = newest.path.parent
-    more = len(measures[_SHOWN:]) + (len(newest.undeclared()) if newest.declared else 0)
+    more = len(rows[_SHOWN:]) + len(newest.others())
     if more:
         yield from _paragraph("more numbers", f"{more} in {newest.path}")
     if any(folder.glob("*.svg")):
         yield from _paragraph("figures", f"{folder}/")
 
 
-def _verdicts(found: Evaluation, measures: Sequence[Measure]) -> Iterator[str]:
+def _verdicts(evaluation: Evaluation, rows: Sequence[MetricRow]) -> Iterator[str]:
     """Yield which metrics differ from their floor or ideal, which do not, and what their names mean."""
-    marks = [(each.title, mark(found, each)) for each in measures]
-    differ = [f"{title} ({judged.text})" for title, judged in marks if judged.level == DIFFERS]
+    marks = [(row.title, mark(evaluation, row)) for row in rows]
+    differ = [f"{title} ({verdict.text})" for title, verdict in marks if verdict.level == DIFFERS]
     if differ:
         yield from _paragraph(f"{WORDS[DIFFERS]} {SIGNS[DIFFERS]}", "; ".join(differ))
-    same = [title for title, judged in marks if judged.level == SAME]
+    same = [title for title, verdict in marks if verdict.level == SAME]
     if same:
-        text = f"{WORDS[SAME]} with {sample_of(found)}: {'; '.join(same)}"
+        text = f"{WORDS[SAME]} with {evaluation.sample()}: {'; '.join(same)}"
         yield from _paragraph(f"compared {SIGNS[SAME]}", text)
-    if any(judged.sign for _, judged in marks):
-        for place, text in enumerate(terms_of(found)):
-            yield from _paragraph("" if place else "meaning", text)
+    if any(verdict.sign for _, verdict in marks):
+        for index, text in enumerate(terms_of(evaluation)):
+            yield from _paragraph("" if index else "meaning", text)
 
 
-def _numbers(found: Evaluation, measures: Sequence[Measure]) -> Iterator[str]:
+def _numbers(evaluation: Evaluation, rows: Sequence[MetricRow]) -> Iterator[str]:
     """Yield a table: under each metric's title which direction is better, beside it the numbers."""
-    present = [column for column in COLUMNS if column in found.columns]
-    cells = {column: [found.text(column, measure.name) for measure in measures] for column in present}
+    present = evaluation.columns
+    cells = {column: [row.text(column) for row in rows] for column in present}
     widths = {column: max(map(len, (COLUMNS[column], *cells[column]))) for column in present}
     room = max(_INNER - sum(width + 2 for width in widths.values()), _TITLE)
     titles: list[str] = []
-    rows: dict[str, list[str]] = {column: [] for column in present}
-    for index, measure in enumerate(measures):
-        lines = textwrap.wrap(measure.title, room) or [measure.name]
-        lines += textwrap.wrap(f"({measure.direction})", room) if measure.direction else []
+    lines_of: dict[str, list[str]] = {column: [] for column in present}
+    for index, row in enumerate(rows):
+        lines = textwrap.wrap(row.title, room) or [row.name]
+        lines += textwrap.wrap(f"({row.direction})", room) if row.direction else []
         titles += lines
         for column in present:
-            rows[column] += [cells[column][index], *[""] * (len(lines) - 1)]
-    columns = [Column(COLUMNS[column], rows[column], drop=_DROP[column]) for column in present]
+            lines_of[column] += [cells[column][index], *[""] * (len(lines) - 1)]
+    columns = [Column(COLUMNS[column], lines_of[column], drop=_DROP[column]) for column in present]
     yield from table([Column("metric", titles), *columns], _INNER)
 
 
 # `crpipe summary --json`: the numbers of the summary as plain values, for programs.
 
 
-Tree = dict[str, Any]
-
-
-def summary_json(campaign: Campaign) -> str:
+def summary_json(state: CampaignState) -> str:
     """Return the summary as JSON; raise DataError when a file that it reads is damaged."""
-    status, newest = collect(campaign), next(evaluations(campaign), None)
-    ledgers, links = status.ledgers, status.bulk()
-    report = campaign.paths.run_dir() / "report.html"
+    newest, ledgers, report = (
+        next(evaluations(state.campaign), None),
+        state.ledgers,
+        state.campaign.paths.report(),
+    )
     return json_text(
         {
-            "run": campaign.paths.run,
-            "item": status.item,
-            "events": asdict(ledgers.events),
-            "items": asdict(ledgers.items),
+            "run": state.run,
+            "item": state.item,
+            "events": sums_json(ledgers.events),
+            "items": sums_json(ledgers.items),
             "weights": dict(ledgers.weights),
-            "balanced": ledgers.events.balanced() and ledgers.items.balanced() and not ledgers.unbalanced,
+            "balanced": ledgers.balanced(),
             "ledgers": {"count": ledgers.count, "unbalanced": list(ledgers.unbalanced)},
-            "ranges": len(status.chain()),
-            "links": {"finished": status.finished(), "count": len(links)},
-            "consolidated_outliers": _consolidated(campaign),
+            "ranges": len(state.chain()),
+            "links": {"finished": state.finished(), "count": len(state.bulk())},
+            "consolidated_outliers": _consolidated(state.campaign),
             "quarantined": [
                 {"range": name, "file": path, "reason": reason}
-                for name, path, reason in quarantined_files(campaign)
+                for name, path, reason in quarantined_files(state)
             ],
-            "checkpoint": _checkpoint_json(campaign),
+            "checkpoint": _checkpoint_json(state),
             "report": str(report) if is_present(report) else None,
             "evaluation": None if newest is None else _evaluation_json(newest),
         }
@@ -273,43 +268,42 @@ def _consolidated(campaign: Campaign) -> int | None:
     return None if manifest is None else manifest.totals()[0]
 
 
-def _checkpoint_json(campaign: Campaign) -> Tree | None:
-    receipt = last_receipt(campaign)
+def _checkpoint_json(state: CampaignState) -> dict[str, Any] | None:
+    receipt = state.receipt()
     if receipt is None:
         return None
-    store, best = campaign.paths.store(receipt.range), _best_of(campaign, receipt)
-    kept: Tree | None = None
-    if best is not None:
-        kept = {"path": str(store / best.checkpoint), "metric": best.metric}
-        kept |= {"value": best.value, "step": best.step}
+    store, best = state.campaign.paths.store(receipt.range), _best_of(state.campaign, receipt)
     return {
         "link": receipt.range,
         "path": str(store / receipt.checkpoint),
-        "step": receipt.step,
-        "events": receipt.events,
-        "items": receipt.items,
-        "skipped": receipt.skipped,
+        **{name: getattr(receipt, name) for name in ("step", "events", "items", "skipped")},
         "stopped": receipt.stopped or "",
-        "best": kept,
+        "best": best
+        and {
+            "path": str(store / best.checkpoint),
+            **{name: getattr(best, name) for name in ("metric", "value", "step")},
+        },
     }
 
 
-def _evaluation_json(found: Evaluation) -> Tree:
+def _evaluation_json(evaluation: Evaluation) -> dict[str, Any]:
     return {
-        "link": found.name,
-        "path": str(found.path),
-        "part": found.part,
-        "events": found.events,
-        "groups": found.groups,
-        "metrics": [_metric(found, measure) for measure in found.measures()],
+        "link": evaluation.name,
+        "path": str(evaluation.path),
+        "part": evaluation.part,
+        "events": evaluation.record.events,
+        "groups": evaluation.record.groups,
+        "metrics": [_metric_json(row) for row in evaluation.shown()],
     }
 
 
-def _metric(found: Evaluation, measure: Measure) -> Tree:
+def _metric_json(row: MetricRow) -> dict[str, Any]:
     """Describe one number: what it is, and its value and error for the model and what it is compared with."""
-    columns: Tree = {}
-    for key, name in zip(COLUMNS, ("model", "simulated_again", "baseline"), strict=True):
-        value = found.number(key, measure.name)
-        columns[name] = None if value is None else {"value": value[0], "error": value[1]}
-    about = {"name": measure.name, "title": measure.title, "better": measure.better, "ideal": measure.ideal}
-    return {**about, "needs": measure.need, **columns}
+    about = {name: getattr(row, name) for name in ("name", "title", "better", "ideal")}
+    columns = {
+        name: dict(zip(("value", "error"), row.numbers[column], strict=True))
+        if column in row.numbers
+        else None
+        for column, name in zip(COLUMNS, ("model", "simulated_again", "baseline"), strict=True)
+    }
+    return {**about, "needs": row.need, **columns}

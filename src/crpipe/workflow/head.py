@@ -22,7 +22,7 @@ from crpipe.core.paths import OUTLIERS
 from crpipe.core.signals import HEAD_SIGNALS, StopRequest
 from crpipe.core.text import printable
 from crpipe.report.failures import explain
-from crpipe.report.state_types import ask_slurm, has_slurm
+from crpipe.report.slurm_queue import ask_slurm, has_slurm
 from crpipe.workflow.monitor import RUN
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from crpipe.core.causes import machine_error
 from crpipe.core.journal import METRICS_BYTES, metric_rows, tail
 from crpipe.core.text import counted, duration, shorten
-from crpipe.report.state import training_progress
+from crpipe.report.work_state import training_progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

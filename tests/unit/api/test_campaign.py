@@ -67,6 +67,7 @@ def test_ranges_are_those_of_the_ledgers(campaign):
     trained = frame.filter(pl.col("state") == "trained")
     assert len(trained) == 11
     assert trained["events"].to_list() == [EVENTS] * 11
+    assert trained["items"].to_list() == [9_400_000] * 11
     parts = ["train", "validation", "test", "outliers", "rejected"]
     assert trained.select(pl.sum_horizontal(parts))["train"].to_list() == [EVENTS] * 11
     assert frame["range"].is_sorted()

@@ -4,7 +4,7 @@ import pytest
 
 from campaign_files import CampaignFiles
 from crpipe.report.figure_style import new_figure
-from crpipe.report.figures import _focus, plot_figures, plot_progress
+from crpipe.report.figures import RateCurve, RatePlan, _focus, plot_figures, plot_progress, plot_rates
 from crpipe.report.series import Series
 
 
@@ -101,3 +101,33 @@ def test_events_of_one_size_are_plotted_without_a_threshold(tmp_path):
     (path,) = plot_figures(files.campaign)
     assert "threshold" not in path.read_text()
     assert "after: outliers" not in path.read_text()
+
+
+def level(step, _):
+    return min(1.0, (step + 1) / 100)
+
+
+def falling(_, progress):
+    return 1.0 - min(1.0, progress)
+
+
+CURVES = (RateCurve("head", "constant", level, 1e-3, True), RateCurve("body", "cosine", falling, 1e-4, False))
+
+
+@pytest.mark.parametrize("range_steps", [None, 250.0])
+def test_each_phase_has_a_panel(tmp_path, range_steps):
+    plan = RatePlan(CURVES, 0, 20, 20, (10,), range_steps)
+    text = plot_rates(plan, tmp_path / "rates.svg").read_text()
+    ET.fromstring(text)
+    assert "head: constant, 0.001 at most" in text
+    assert "body: cosine, 0.0001 at most" in text
+    assert ("steps, about 250 in a range" in text) == (range_steps is not None)
+    assert "round 2" in text
+    assert ("without the warm-up" in text) == (range_steps is None)
+
+
+def test_without_a_warm_up_nothing_is_said_about_it(tmp_path):
+    plan = RatePlan(CURVES[1:], 5, 20, 15, (), None)
+    text = plot_rates(plan, tmp_path / "rates.svg").read_text()
+    assert "warm-up" not in text
+    assert "train.horizon_ranges" in text

@@ -11,14 +11,42 @@ from campaign_files import CampaignFiles
 from crpipe.core.files import write_json
 from crpipe.core.paths import OUTLIERS
 from crpipe.core.text import json_text
-from crpipe.report import status as status_text
-from crpipe.report.state_types import QueuedJob, SourceToken, ValidationStatus
-from crpipe.report.status import collect, status_json
+from crpipe.report.estimates import RawFileSample, SourceLook
+from crpipe.report.plan import describe_plan
+from crpipe.report.slurm_queue import QueuedJob
+from crpipe.report.state import LastValidation, SourceToken
+from crpipe.report.status import status_json
 from crpipe.report.summary import summary_json
 from json_fields import fields
 
 FROZEN = Path(__file__).parents[1] / "frozen"
 PAGE = Path(__file__).parents[3] / "docs" / "watching.md"
+SAMPLE = RawFileSample("a.parquet", "m:R", {"run": "uint64"}, 2, 1000, 50, 500, 40, 8, 90, 0.8)
+PLAN = {
+    "run": None,
+    "fingerprint": None,
+    "source": None,
+    "max_files": None,
+    "ranges": {"count", "first", "last", "skipped", "known"},
+    "listed_now": None,
+    "file": {
+        *("name", "reader", "columns", "files", "bytes", "events", "items"),
+        *("rows", "groups", "largest", "below", "doubt", "notes"),
+    },
+    "files": None,
+    "bytes": None,
+    "events": None,
+    "items": None,
+    "exact": None,
+    "batch_events": None,
+    "steps_per_link": None,
+    "disk": {"raw", "splitting", "shards", "more_at_peak", "budget", "free"},
+    "hours": {"training", "data", "events_per_s", "measured_in"},
+    "jobs": None,
+    "notes": None,
+    "warnings": None,
+    "problems": None,
+}
 
 
 @pytest.fixture
@@ -44,18 +72,21 @@ def files(tmp_path):
 
 
 def test_the_fields_of_the_summary_are_frozen(files):
-    assert sorted(fields(json.loads(summary_json(files.campaign)))) == frozen("summary")
+    assert sorted(fields(json.loads(summary_json(files.state)))) == frozen("summary")
 
 
-def test_the_fields_of_the_status_are_frozen(files, monkeypatch):
+def test_the_fields_of_the_status_are_frozen(files):
     whole = replace(
-        collect(files.campaign),
+        files.state,
         queue=(QueuedJob("7", "RUNNING", "node1", "train"),),
         token=SourceToken("file", 1.0),
-        validation=ValidationStatus("link"),
+        validation=LastValidation("link"),
     )
-    monkeypatch.setattr(status_text, "collect", lambda *_: whole)
-    assert sorted(fields(json.loads(status_json(files.campaign)))) == frozen("status")
+    status = json.loads(status_json(whole))
+    assert sorted(fields(status)) == frozen("status")
+    assert (status["ranges"][0]["state"], status["links"][0]["state"]) == ("trained", "trained")
+    assert (status["ledgers"]["events"]["listed"], status["item"]) == (80_000, "hits")
+    assert status["fingerprint"] == files.campaign.fingerprint
 
 
 def frozen(verb):
@@ -71,7 +102,7 @@ def test_every_field_is_documented(verb):
 
 
 def test_the_summary_holds_the_numbers_of_the_text(files):
-    found = json.loads(summary_json(files.campaign))
+    found = json.loads(summary_json(files.state))
     assert (found["balanced"], found["events"]["listed"]) == (True, 80_000)
     assert (found["links"], found["ranges"]) == ({"finished": 2, "count": 2}, 2)
     assert found["consolidated_outliers"] == 201
@@ -86,7 +117,7 @@ def test_the_summary_holds_the_numbers_of_the_text(files):
 
 
 def test_the_summary_of_nothing_is_whole(tmp_path):
-    found = json.loads(summary_json(CampaignFiles(tmp_path, ranges=1).campaign))
+    found = json.loads(summary_json(CampaignFiles(tmp_path, ranges=1).state))
     assert found["checkpoint"] is found["evaluation"] is found["report"] is None
     assert found["quarantined"] == []
 
@@ -94,3 +125,26 @@ def test_the_summary_of_nothing_is_whole(tmp_path):
 def test_what_is_not_finite_is_null():
     text = json_text({"a": [float("nan"), {"b": (float("inf"), 1.0)}]})
     assert json.loads(text, parse_constant=pytest.fail) == {"a": [None, {"b": [None, 1.0]}]}
+
+
+def test_the_fields_of_the_plan_are_frozen_and_documented(tmp_path):
+    files = CampaignFiles(tmp_path, ranges=2)
+    name = files.name(0)
+    seen = SourceLook({name: (4, 20_000)}, SAMPLE, ("a note",), ("a warning",), ("a problem",))
+    found = json.loads(json.dumps(describe_plan(files.plan(seen))))
+    assert found.keys() == PLAN.keys()
+    assert {key: {*found[key]} for key, names in PLAN.items() if names} == {
+        key: names for key, names in PLAN.items() if names
+    }
+    assert found["listed_now"] == {name: {"files": 4, "bytes": 20_000}}
+    assert found["jobs"]["list"] == {"jobs": 2, "done": 0}
+    assert "a warning" in found["warnings"]
+    assert (found["notes"], found["problems"]) == (["a note"], ["a problem"])
+    text = PAGE.read_text()
+    assert [key for key in PLAN if f"`{key}`" not in text] == []
+
+
+def test_what_a_plan_does_not_know_is_null(tmp_path):
+    found = describe_plan(CampaignFiles(tmp_path, ranges=1).plan())
+    assert (found["events"], found["steps_per_link"], found["file"]) == (None, None, None)
+    assert found["hours"]["training"] is None

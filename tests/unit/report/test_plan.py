@@ -2,11 +2,12 @@ import pytest
 
 from campaign_files import EVENTS, LAYOUT, CampaignFiles
 from crpipe.core.errors import DataError
-from crpipe.core.files import write_json
+from crpipe.core.files import read_json, write_json
 from crpipe.core.lease import Mount
 from crpipe.report import plan
 from crpipe.report.estimates import Ratios, measure_ratios, peak_disk
-from crpipe.report.plan import render_plan
+from crpipe.report.plan import count_jobs, render_plan
+from crpipe.report.work_state import State
 
 RAW = 10 * (40 << 20)  # of one range
 
@@ -123,3 +124,38 @@ def test_locks_that_may_hold_within_one_host_are_warned_about(tmp_path, monkeypa
         )
     monkeypatch.setattr(plan, "mount_of", lambda path: Mount(str(path), "lustre", ("rw", "flock")))
     assert "locks" not in words(files)
+
+
+def done(files):
+    return {rule: done for rule, (_, done) in count_jobs(files.campaign).items()}
+
+
+def test_what_is_made_under_this_configuration_is_done(tmp_path):
+    files = CampaignFiles(tmp_path, ranges=3)
+    files.claim()
+    for index in range(2):
+        files.trained(files.split(index))
+    assert count_jobs(files.campaign)["train"] == (3, 2)
+    assert done(files) == {
+        "list": 2,
+        "stage": 2,
+        "split": 2,
+        "train": 2,
+        "outliers_consolidated": 0,
+        "train_outliers": 0,
+    }
+
+
+def test_stale_shards_and_receipts_are_to_do(tmp_path):
+    files = CampaignFiles(tmp_path, ranges=2)
+    files.claim()
+    files.trained(files.split(0))
+    files.trained(files.split(1, data="other"))
+    files.consolidated(5)
+    assert [item.state for item in files.state.ranges[:2]] == [State.TRAINED, State.STALE]
+    found = done(files)
+    assert (found["split"], found["stage"], found["train"]) == (1, 1, 1)
+    assert found["outliers_consolidated"] == 1
+    receipt = files.paths.receipt(files.name(0))
+    write_json(receipt, {**read_json(receipt), "fingerprint": "other"})
+    assert done(files)["train"] == 0

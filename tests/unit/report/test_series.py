@@ -1,6 +1,6 @@
 import pytest
 
-from campaign_files import STEPS, CampaignFiles
+from campaign_files import STEPS, CampaignFiles, with_validation
 from crpipe.campaign.records import MultiplicityHistogram
 from crpipe.report.series import (
     MultiplicityCounts,
@@ -10,6 +10,7 @@ from crpipe.report.series import (
     is_loss,
     multiplicities,
     pick,
+    pick_validation,
     pick_watched,
     smoothed,
     threshold_of,
@@ -54,6 +55,7 @@ def test_metrics_are_picked_by_name_and_a_missing_value_is_no_point(files):
 def test_the_mean_runs_over_steps_not_over_rows():
     series = Series("a", (100, 200, 500, 650), (1.0, 3.0, 5.0, 9.0))
     assert smoothed(series, window=500).values == (1.0, 2.0, 3.0, pytest.approx((3 + 5 + 9) / 3))
+    assert smoothed(series, window=400).values[2] == 4.0  # the value 400 steps before is out
 
 
 def test_histograms_add_up_even_when_one_reaches_further():
@@ -102,6 +104,15 @@ def test_the_histogram_has_an_edge_at_the_threshold():
     assert counts.cut_at(500, 0) == counts
     weighed = MultiplicityCounts((1, 10, 100), (4, 2), (2.0, 1.0)).cut_at(19, 1, 0.25)
     assert weighed.weights == (2.0, 0.75, 0.25)
+
+
+def test_validation_has_curves_of_its_own_and_thinned_rows_keep_them_all(tmp_path):
+    campaign = with_validation(tmp_path).campaign
+    for rows in (chain_rows(campaign), chain_rows(campaign, most=3)):
+        assert not [series.name for series in pick(rows, is_loss) if "validation" in series.name]
+        panels = pick_validation(rows)
+        assert list(panels) == ["validation: loss", "validation: score"]
+        assert panels["validation: score"][0].steps == (200, 400, 600, 800)
 
 
 def test_a_short_training_is_averaged_over_few_steps():

@@ -3,7 +3,7 @@
 import pytest
 
 from crpipe.core.errors import QueueError
-from crpipe.report.state_types import LOGS, ask_slurm, has_slurm, jobs_here, read_queue
+from crpipe.report.slurm_queue import LOGS, ask_slurm, has_slurm, jobs_here, read_queue
 from slurm_stand_in import put_programs
 
 ANSWER = """\

@@ -4,15 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from campaign_files import STEPS, CampaignFiles, realistic
+from campaign_files import STEPS, CampaignFiles, realistic, with_validation
 from crpipe.campaign.campaign import Campaign
+from crpipe.campaign.ledger import Counts
 from crpipe.campaign.raw_files import lease_folder
 from crpipe.core.errors import DataError
+from crpipe.core.files import read_json, write_json
 from crpipe.core.lease import lease
-from crpipe.core.paths import OUTLIERS
+from crpipe.core.paths import DESTINATIONS, OUTLIERS
 from crpipe.report.plan import render_plan
-from crpipe.report.state_types import SourceToken, State, Sums
-from crpipe.report.status import collect, render_status, status_json, sum_line
+from crpipe.report.state import CampaignState, SourceToken
+from crpipe.report.status import render_status, sum_line
+from crpipe.report.work_state import State
 
 
 @pytest.fixture
@@ -23,15 +26,15 @@ def files(tmp_path):
 
 
 def first(files):
-    return collect(files.campaign).ranges[0]
+    return files.state.ranges[0]
 
 
 def test_an_empty_campaign_waits_and_can_be_shown(tmp_path):
     files = CampaignFiles(tmp_path, ranges=3)
-    status = collect(files.campaign)
+    status = files.state
     assert [item.state for item in status.ranges] == [State.WAITING] * 4
     assert status.eta_s is None
-    text = render_status(files.campaign, 100)
+    text = render_status(files.state, 100)
     assert "0 of 3 ranges trained" in text
     assert "resume" not in text
 
@@ -52,6 +55,11 @@ def test_each_step_leaves_its_state(files):
     )
     files.trained(files.name(0))
     assert (first(files).state, first(files).step) == (State.TRAINED, STEPS)
+
+
+def test_a_range_is_split_once_its_outliers_are_there(files):
+    files.paths.outlier_manifest(files.split(0)).unlink()
+    assert first(files).state is State.LISTED
 
 
 def test_copying_is_seen_by_its_journal_and_counts_whole_files_only(files):
@@ -79,14 +87,14 @@ def test_a_killed_copy_is_interrupted_and_a_failed_one_says_why(files):
     files.journal("stage", name, "failed", error="no route to host")
     item = first(files)
     assert (item.state, item.error) == (State.FAILED, "no route to host")
-    assert "cannot be trained before" in render_status(files.campaign, 120)
+    assert "cannot be trained before" in render_status(files.state, 120)
 
 
 def test_a_name_in_an_error_adds_no_line_and_steers_no_terminal(files):
     name = files.copied(0, 3)
     files.journal("stage", name, "start")
     files.journal("stage", name, "failed", error="x\x1b[2J\ncrpipe: all is well: missing")
-    shown = render_status(files.campaign, 200)
+    shown = render_status(files.state, 200)
     assert r"x\x1b[2J crpipe: all is well: missing" in shown
     assert not any(line.startswith("crpipe") for line in shown.splitlines())
 
@@ -97,7 +105,7 @@ def test_a_held_lease_means_training_with_its_progress(files):
     files.metrics(name, STEPS // 4)
     with lease(files.paths.store(name), wait_s=0, say=str):
         item = first(files)
-        status = collect(files.campaign)
+        status = files.state
     assert (item.state, item.step, item.steps) == (State.TRAINING, STEPS // 4, STEPS)
     assert item.eta_s == pytest.approx(0.5 * STEPS * 3 / 4)
     assert status.eta_s == pytest.approx(0.5 * STEPS * 3.75)
@@ -116,15 +124,15 @@ def test_a_free_lease_and_a_snapshot_mean_interrupted_until_a_failure_says_other
     files.journal("train", name, "failed", error="losses left their band", kind="DivergenceError")
     item = first(files)
     assert (item.state, item.error, item.attempt) == (State.FAILED, "losses left their band", 2)
-    assert "the same command again" in render_status(files.campaign, 120)
+    assert "the same command again" in render_status(files.state, 120)
 
 
 def test_products_of_another_configuration_are_stale_and_the_key_is_named(files):
     files.trained(files.split(0), fingerprint="other")
     files.split(1, data="other")
-    assert [item.state for item in collect(files.campaign).ranges[:2]] == [State.STALE] * 2
+    assert [item.state for item in files.state.ranges[:2]] == [State.STALE] * 2
     again = CampaignFiles(files.root, ranges=4, overrides=("split.threshold=7", "train.epochs=3"))
-    text = render_status(again.campaign, 200)
+    text = render_status(again.state, 200)
     assert "split.threshold: made with 50000, now 7" in text
     assert "train.epochs: made with 1, now 3" in text
 
@@ -140,9 +148,9 @@ def test_a_failed_evaluation_is_seen_beside_the_trained_range(files):
 
 def test_skipped_ranges_are_shown_but_not_part_of_the_chain(tmp_path):
     files = CampaignFiles(tmp_path, ranges=3, overrides=("ranges.skip=[0001000-0001999]",))
-    status = collect(files.campaign)
+    status = files.state
     assert [item.state for item in status.ranges[:3]] == [State.WAITING, State.SKIPPED, State.WAITING]
-    assert "0 of 2 ranges trained" in render_status(files.campaign, 80)
+    assert "0 of 2 ranges trained" in render_status(files.state, 80)
 
 
 def test_a_skipped_range_that_the_checkpoint_contains_is_named(files):
@@ -153,79 +161,79 @@ def test_a_skipped_range_that_the_checkpoint_contains_is_named(files):
         receipt = {**json.loads(path.read_text()), "sha256": f"{k}", "parent": parent}
         path.write_text(json.dumps(receipt))
         parent = f"{k}"
-    assert collect(files.campaign).still_trained == ()
+    assert files.state.still_trained == ()
     skipping = CampaignFiles(files.root, ranges=4, overrides=("ranges.skip=[0001000-0001999]",))
-    assert collect(skipping.campaign).still_trained == ("0001000-0001999",)
-    assert "SKIPPED     0001000-0001999: in ranges.skip, but" in render_status(skipping.campaign, 120)
+    assert skipping.state.still_trained == ("0001000-0001999",)
+    assert "SKIPPED     0001000-0001999: in ranges.skip, but" in render_status(skipping.state, 120)
 
 
 def test_ledgers_are_summed_and_checked_again(files):
     files.split(0, rejected=3)
     name = files.split(1, quarantined=2)
-    ledgers = collect(files.campaign).ledgers
+    ledgers = files.state.ledgers
     assert (ledgers.count, ledgers.quarantined, ledgers.events.rejected) == (2, 2, 3)
-    assert ledgers.events.balanced()
+    assert ledgers.balanced()
     path = files.paths.ledger(name)
     ledger = json.loads(path.read_text())
     ledger["items"]["outliers"] -= 1
     path.write_text(json.dumps(ledger))
-    assert collect(files.campaign).ledgers.unbalanced == (name,)
-    assert f"UNBALANCED  {name}" in render_status(files.campaign, 120)
+    assert files.state.ledgers.unbalanced == (name,)
+    assert f"UNBALANCED  {name}" in render_status(files.state, 120)
 
 
 def test_files_without_checksums_and_repeated_events_are_said(files):
     path = files.paths.ledger(files.split(0))
     ledger = json.loads(path.read_text())
-    assert "size only" not in render_status(files.campaign, 120)
+    assert "size only" not in render_status(files.state, 120)
     ledger["staged"]["size_only"] = 3
     ledger["repeated"] = {"columns": ["run"], "events": 7, "first": []}
     path.write_text(json.dumps(ledger))
-    text = render_status(files.campaign, 120)
+    text = render_status(files.state, 120)
     assert "3 files verified by size only: the source names no checksum" in text
     assert "7 events repeat another one of the range; the ledgers name them" in text
 
 
 def test_events_without_items_are_counted(files):
     files.split(0)
-    assert "without" not in render_status(files.campaign, 120)
+    assert "without" not in render_status(files.state, 120)
     files.split(1, empty=1500)
-    assert "1,500 events without" in render_status(files.campaign, 120)
-    assert collect(files.campaign).ledgers.empty == 1500
+    assert "1,500 events without" in render_status(files.state, 120)
+    assert files.state.ledgers.empty == 1500
 
 
 def test_the_outliers_are_the_last_link(files):
     files.consolidated(events=406)
-    item = collect(files.campaign).ranges[-1]
+    item = files.state.ranges[-1]
     assert (item.name, item.state, item.outliers) == (OUTLIERS, State.CONSOLIDATED, 406)
     files.trained(OUTLIERS)
-    assert collect(files.campaign).ranges[-1].state is State.TRAINED
+    assert files.state.ranges[-1].state is State.TRAINED
 
 
 def test_raw_copies_count_against_the_budget(files):
     files.copied(0, 3)
-    disk = collect(files.campaign).disk
+    disk = files.state.disk
     assert disk.raw == pytest.approx(3 * (40 << 20), rel=1e-3)
     assert disk.budget == 2 << 30
 
 
 def test_the_table_folds_equal_ranges_and_fits_any_width(tmp_path):
-    campaign = realistic(tmp_path, ranges=30).campaign
+    state = realistic(tmp_path, ranges=30).state
     for width in (40, 60, 80, 100, 160):
-        text = render_status(campaign, width)
+        text = render_status(state, width)
         assert max(map(len, text.splitlines())) <= width
         assert "\x1b" not in text
-    assert "17 ranges" in render_status(campaign, 160)
-    unfolded = render_status(campaign, 160, unfold=True)
-    assert all(name in unfolded for name in campaign.ranges)
-    assert "\x1b[32mtrained" in render_status(campaign, 160, colour=True)
+    assert "17 ranges" in render_status(state, 160)
+    unfolded = render_status(state, 160, unfold=True)
+    assert all(name in unfolded for name in state.campaign.ranges)
+    assert "\x1b[32mtrained" in render_status(state, 160, colour=True)
 
 
 HOUR, DAY = 3600.0, 86_400.0
 
 
 def shown_of_token(files, left_s, **about):
-    token = SourceToken("source.token_file (/home/me/token)", collect(files.campaign).time + left_s, **about)
-    text = render_status(files.campaign, 200, token=token)
+    token = SourceToken("source.token_file (/home/me/token)", files.state.time + left_s, **about)
+    text = render_status(CampaignState.read(files.campaign, token), 200)
     lines = [line.partition(" ")[::2] for line in text.splitlines()]
     return {label: line.strip() for label, line in lines if label in ("token", "TOKEN")}
 
@@ -262,9 +270,8 @@ def test_a_token_that_ends_within_a_day_is_a_warning_whatever_the_eta(files):
 
 
 def test_a_token_that_cannot_be_read_is_a_warning(files):
-    text = render_status(
-        files.campaign, 200, token=SourceToken(problem="source.token_file: /x cannot be read")
-    )
+    token = SourceToken(problem="source.token_file: /x cannot be read")
+    text = render_status(CampaignState.read(files.campaign, token), 200)
     assert "TOKEN       source.token_file: /x cannot be read" in text
 
 
@@ -274,22 +281,13 @@ def test_once_everything_is_copied_no_token_is_needed(files):
     assert shown_of_token(files, -HOUR) == {}
 
 
-def test_json_holds_the_same(files):
-    files.split(0)
-    status = json.loads(status_json(files.campaign))
-    assert status["ranges"][0]["state"] == "split"
-    assert status["ledgers"]["events"]["listed"] == 40_000
-    assert status["fingerprint"] == files.campaign.fingerprint
-    assert "items" in status["ledgers"]
-    assert (status["item"], status["trained"]["items"]) == ("hits", 0)
-
-
 def test_the_item_word_comes_from_the_layout(files):
     files.trained(files.split(0))
-    text = render_status(files.campaign, 120)
+    text = render_status(files.state, 120)
     assert "hits        9,400,000 = train 380,000" in text
     assert "360,000 hits, 1 step skipped" in text
-    assert "items       9,400,000" in render_status(replace(files.campaign, known_layout=None), 120)
+    unknown = CampaignState.read(replace(files.campaign, known_layout=None))
+    assert "items       9,400,000" in render_status(unknown, 120)
 
 
 def test_before_the_first_job_nothing_is_compared(files):
@@ -298,44 +296,46 @@ def test_before_the_first_job_nothing_is_compared(files):
     files.paths.layout().unlink()
     campaign = Campaign.open(files.config, "recorded")
     assert (campaign.data, campaign.fingerprint, campaign.item) == ("", "", "items")
-    assert "no job has run yet" in render_status(campaign, 120)
-    assert collect(campaign).ranges[0].state is State.SPLIT
-    assert collect(campaign).changed == ()
+    state = CampaignState.read(campaign)
+    assert "no job has run yet" in render_status(state, 120)
+    assert state.ranges[0].state is State.SPLIT
+    assert state.changed == ()
 
 
 def test_a_status_of_a_longer_item_word_is_aligned(files):
     files.split(0)
     files.laid_out(item="photomultiplier_hits")
-    assert "photomultiplier_hits 9,400,000" in render_status(files.campaign, 120)
+    assert "photomultiplier_hits 9,400,000" in render_status(files.state, 120)
 
 
 @pytest.mark.parametrize("damage", ["[]", "{}", "no json", '{"item": 3}'])
 def test_a_damaged_layout_is_named(files, damage):
     files.paths.layout().write_text(damage)
     with pytest.raises(DataError, match="layout.json"):
-        render_status(files.campaign, 120)
+        render_status(files.state, 120)
 
 
 def test_events_of_one_size_have_no_outliers(files):
     files.laid_out(fixed=7)
     name = files.split(0)
     files.paths.outlier_manifest(name).unlink()
-    status = collect(files.campaign)
+    status = files.state
     assert [item.state for item in status.ranges] == [State.SPLIT, *[State.WAITING] * 3]
     assert status.ranges[0].outliers is None
 
 
 def test_a_test_part_is_shown_only_where_there_is_one():
-    assert sum_line(Sums(listed=7, train=6, validation=1)) == (
+    nothing = dict.fromkeys(DESTINATIONS, 0)
+    assert sum_line(Counts(**nothing | {"listed": 7, "train": 6, "validation": 1})) == (
         "7 = train 6 + validation 1 + outliers 0 + rejected 0"
     )
-    assert "+ test 2 +" in sum_line(Sums(listed=9, train=6, validation=1, test=2))
+    assert "+ test 2 +" in sum_line(Counts(**nothing | {"listed": 9, "train": 6, "validation": 1, "test": 2}))
 
 
 def test_a_trial_with_some_files_of_each_range_says_so(tmp_path):
     files = CampaignFiles(tmp_path, ranges=1, overrides=("source.max_files=3",))
     assert "trial       only the first 3 files of each range (source.max_files)" in render_status(
-        files.campaign, 120
+        files.state, 120
     )
     assert "only the first 3 files of each (source.max_files)" in render_plan(files.plan())
 
@@ -347,10 +347,10 @@ def test_what_is_held_out_has_outliers_of_its_own(files):
         content[kind]["outliers"] -= 30
         content[kind]["validation_outliers"] = 30
     ledger.write_text(json.dumps(content))
-    text = render_status(files.campaign, 200)
+    text = render_status(files.state, 200)
     assert "outliers 70 + validation_outliers 30 + rejected 0" in text
     assert "1 of 1 balance" in text
-    assert collect(files.campaign).ranges[0].outliers == 100  # of all parts
+    assert files.state.ranges[0].outliers == 100  # of all parts
 
 
 def test_links_without_training_events_and_doubtful_groups_are_warned_of(files):
@@ -361,7 +361,7 @@ def test_links_without_training_events_and_doubtful_groups_are_warned_of(files):
             content["events"]["validation"] += content["events"].pop("train")
             content |= {"events": content["events"] | {"train": 0}, "doubtful_groups": "each row is a group"}
         ledger.write_text(json.dumps(content))
-    text = render_status(files.campaign, 200)
+    text = render_status(files.state, 200)
     assert f"EMPTY       {files.name(1)}: no training event" in text
     assert "GROUPS      each row is a group" in text
     assert files.name(0) not in text.partition("EMPTY")[2].partition("GROUPS")[0]
@@ -374,4 +374,34 @@ def test_the_ledgers_of_an_earlier_version_are_refused_in_words(files):
         del content[kind]["validation_outliers"], content[kind]["test_outliers"]
     ledger.write_text(json.dumps(content))
     with pytest.raises(DataError, match="made by an earlier crpipe, which trained on large held-out events"):
-        collect(files.campaign)
+        CampaignState.read(files.campaign)
+
+
+@pytest.fixture
+def validated(tmp_path):
+    return with_validation(tmp_path)
+
+
+def test_status_shows_the_last_and_the_best_value(validated):
+    line = "score 2.25 at step 800, best 2.125 at step 200"
+    assert line in " ".join(render_status(validated.state, 200).split())
+    assert validated.state.validation.best_step == 200
+
+
+def test_without_a_best_checkpoint_status_shows_what_was_measured_last(validated):
+    for index in range(2):
+        validated.paths.best_receipt(validated.name(index)).unlink()
+    line = f"score 2.25, critic/loss 0.5, critic/gap 0.2 at step 800 ({validated.name(1)})"
+    assert line in " ".join(render_status(validated.state, 200).split())
+
+
+def test_status_says_nothing_of_validation_where_there_is_none(tmp_path):
+    made = CampaignFiles(tmp_path, ranges=1)
+    made.trained(made.split(0))
+    assert made.state.validation is None
+
+
+def test_status_shows_why_a_link_ended_early(validated):
+    path = validated.paths.receipt(validated.name(1))
+    write_json(path, {**read_json(path), "stopped": "no better validation/score for 3 validations; best 2"})
+    assert "ended early: no better validation/score for 3 validations" in render_status(validated.state, 400)

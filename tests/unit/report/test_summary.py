@@ -6,6 +6,7 @@ from campaign_files import CampaignFiles
 from crpipe.core.files import read_json, write_json
 from crpipe.core.paths import OUTLIERS
 from crpipe.events.layout import Metric
+from crpipe.report.state import CampaignState
 from crpipe.report.summary import WIDTH, render_summary
 
 
@@ -25,7 +26,7 @@ def is_a_clean_box(text):
 
 
 def test_the_box_holds_the_sums_and_their_check(files):
-    text = render_summary(files.campaign)
+    text = render_summary(files.state)
     assert is_a_clean_box(text)
     assert text.count("✓") == 3
     assert "80,000" in text
@@ -34,9 +35,9 @@ def test_the_box_holds_the_sums_and_their_check(files):
 
 
 def test_events_without_items_are_counted(files):
-    assert "empty" not in render_summary(files.campaign)
+    assert "empty" not in render_summary(files.state)
     files.split(1, empty=20_000)
-    text = render_summary(files.campaign)
+    text = render_summary(files.state)
     assert is_a_clean_box(text)
     assert "empty         20,000 events without" in text
     assert "(25%)" in text
@@ -48,7 +49,7 @@ def test_an_unbalanced_sum_and_lost_outliers_are_marked(files):
     ledger["events"]["train"] -= 1
     write_json(path, ledger)
     files.consolidated(events=200)
-    text = render_summary(files.campaign)
+    text = render_summary(files.state)
     assert text.count("✗") == 2
     assert f"not {files.name(0)}" in text
     assert "consolidated 200 ≠ 201" in text
@@ -61,7 +62,7 @@ def test_metrics_are_judged_in_words(files):
     files.evaluated(
         OUTLIERS, values | {"efficiency": 0.9}, again=floor, baseline={"efficiency": 0.7}, groups=375
     )
-    text = render_summary(files.campaign)
+    text = render_summary(files.state)
     words = " ".join(text.replace("│", " ").split())
     assert is_a_clean_box(text)
     assert "compared ≈ no difference seen with 375 groups: W1 of the time (ns)" in words
@@ -75,7 +76,7 @@ def test_the_last_link_gives_checkpoint_and_evaluation(files):
     files.trained(OUTLIERS)
     values = {"w1_time": 0.0312, "w1_time_error": 0.002, "auc_event": 0.53, "bins": 100.0}
     files.evaluated(OUTLIERS, values, again={"w1_time": 0.022}, baseline={"w1_time": 123456.7})
-    text = render_summary(files.campaign)
+    text = render_summary(files.state)
     words = " ".join(text.replace("│", " ").split())
     assert is_a_clean_box(text)
     assert "store/outliers" in "".join(line.strip("│ ") for line in text.splitlines())
@@ -88,20 +89,20 @@ def test_the_last_link_gives_checkpoint_and_evaluation(files):
 
 def test_a_workload_without_declarations_and_figures_has_its_numbers_shown(files):
     files.evaluated(OUTLIERS, {f"number_{index:02}": float(index) for index in range(30)}, ())
-    text = render_summary(files.campaign)
+    text = render_summary(files.state)
     assert is_a_clean_box(text)
     assert "number_19" in text
     assert "number_20" not in text
     assert "10 in" in text
     assert "figures" not in text
     (files.paths.evaluation(OUTLIERS) / "any.svg").touch()
-    assert "figures" in render_summary(files.campaign)
+    assert "figures" in render_summary(files.state)
 
 
 @pytest.mark.parametrize("columns", [{"values": {}}, {"values": {"x": None}}, {}])
 def test_missing_values_leave_the_box_whole(files, columns):
-    write_json(files.paths.evaluation(OUTLIERS) / "metrics.json", {"step": 1, **columns})
-    text = render_summary(files.campaign)
+    write_json(files.paths.evaluation(OUTLIERS) / "metrics.json", {"checkpoint": "0", "step": 1, **columns})
+    text = render_summary(files.state)
     assert is_a_clean_box(text)
     assert "no numbers: too few held-out events for any metric" in text
 
@@ -113,7 +114,7 @@ def test_numbers_that_are_missing_are_named_with_what_they_need(files):
         Metric("auc_hit", "AUC of hits", groups=20, needs="20 showers"),
     )
     files.evaluated(OUTLIERS, {"bins": 1.0}, metrics, events=1000, groups=1)
-    text = render_summary(files.campaign)
+    text = render_summary(files.state)
     words = " ".join(text.replace("│", " ").split())
     assert is_a_clean_box(text)
     assert (
@@ -121,7 +122,7 @@ def test_numbers_that_are_missing_are_named_with_what_they_need(files):
         "AUC, AUC of hits need 20 showers"
     ) in words
     files.evaluated(OUTLIERS, {}, metrics, events=0, groups=0)
-    text = render_summary(files.campaign)
+    text = render_summary(files.state)
     assert "not enough: no event is held out, so there are no numbers" in text
     assert "AUC" not in text
 
@@ -130,23 +131,24 @@ def test_long_titles_and_numbers_keep_the_box(files):
     long = {"w1_time": 123456789.0, "w1_time_error": 1.234e-05}
     metric = Metric("w1_time", "a title of many words " * 6 + "x" * 90, "unit")
     files.evaluated(OUTLIERS, long, (metric,), again=long, baseline=long)
-    assert is_a_clean_box(render_summary(files.campaign))
+    assert is_a_clean_box(render_summary(files.state))
 
 
 def test_the_item_word_comes_from_the_layout(files):
-    assert "events and hits" in render_summary(files.campaign)
+    assert "events and hits" in render_summary(files.state)
     files.laid_out(item="photomultiplier_hits_of_all_strings")
-    text = render_summary(files.campaign)
+    text = render_summary(files.state)
     assert is_a_clean_box(text)
     assert "photomultipl…" in text
-    assert "events and items" in render_summary(replace(files.campaign, known_layout=None))
+    unknown = CampaignState.read(replace(files.campaign, known_layout=None))
+    assert "events and items" in render_summary(unknown)
 
 
 def test_events_of_one_size_have_no_outliers_link(files):
     files.laid_out(fixed=4)
     files.evaluated(files.name(1), {"auc_event": 0.5})
     files.evaluated(OUTLIERS, {"auc_event": 0.9})
-    text = render_summary(files.campaign)
+    text = render_summary(files.state)
     assert is_a_clean_box(text)
     assert "consolidated" not in text
     assert f"store/{files.name(1)}" in "".join(line.strip("│ ") for line in text.splitlines())
@@ -160,9 +162,9 @@ def test_huge_sums_and_an_empty_campaign_keep_the_box(files, tmp_path):
     ledger["items"]["listed"] += 10**15
     ledger["items"]["train"] += 10**15
     write_json(path, ledger)
-    assert is_a_clean_box(render_summary(files.campaign))
-    assert "1,000,000,018,800,000" in render_summary(files.campaign)
-    text = render_summary(CampaignFiles(tmp_path / "empty", ranges=2).campaign)
+    assert is_a_clean_box(render_summary(files.state))
+    assert "1,000,000,018,800,000" in render_summary(files.state)
+    text = render_summary(CampaignFiles(tmp_path / "empty", ranges=2).state)
     assert is_a_clean_box(text)
     assert "none yet" in text
     assert "not evaluated yet" in text

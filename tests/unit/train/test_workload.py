@@ -10,12 +10,13 @@ from torch import nn
 
 from counting import Counting
 from crpipe.campaign.campaign import Campaign
+from crpipe.campaign.records import EvaluationRecord
 from crpipe.config.loading import validate
 from crpipe.core.errors import ConfigError, DataError, FormatError, PluginError
 from crpipe.core.text import NullProgress
 from crpipe.events.layout import Metric
 from crpipe.inference.predictor import Predictor
-from crpipe.report.evaluations import read_evaluation
+from crpipe.report.evaluations import Evaluation
 from crpipe.train.ranks import find_device
 from crpipe.train.schedule import Schedule
 from crpipe.train.workload import OptimizerSpec, Phase, WorkloadCall, build_workload, open_workload
@@ -86,9 +87,10 @@ def test_an_unknown_word_is_refused_and_never_a_default(choose, said):
 
 
 def test_a_metrics_file_with_an_unknown_direction_is_damaged(tmp_path):
-    tree = {"metrics": [{"name": "r", "title": "r", "better": "best"}], "values": {"r": 1.0}}
+    metrics = ({"name": "r", "title": "r", "better": "best"},)
+    record = EvaluationRecord(checkpoint="0", metrics=metrics, values={"r": 1.0})
     with pytest.raises(DataError, match="damaged .*'best' is not known"):
-        read_evaluation(1, "a", tmp_path / "metrics.json", tree)
+        Evaluation.of(record, tmp_path / "metrics.json")
 
 
 class DenseOptions(BaseModel):

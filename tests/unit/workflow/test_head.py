@@ -15,7 +15,7 @@ from crpipe.core import lease
 from crpipe.core.errors import ConfigError, DiskError, LeaseError
 from crpipe.core.lease import Mount
 from crpipe.core.paths import Paths
-from crpipe.report.state_types import LOGS
+from crpipe.report.slurm_queue import LOGS
 from crpipe.workflow import head
 from crpipe.workflow.head import (
     cancel_orphans,
