@@ -47,10 +47,10 @@ from crpipe.report.estimates import measure_ratios
 from crpipe.report.series import chain_rows
 from crpipe.report.status import render_status, status_json
 from crpipe.report.summary import render_summary
-from crpipe.source.listing import read_list
 from crpipe.source.pelican.tokens import Tokens
 from crpipe.source.pelican.webdav import parse_listing
 from crpipe.source.positions import RecordedPositions
+from crpipe.source.range_files import read_list
 from crpipe.train.checkpoints import checkpoint_file, read_receipt
 from crpipe.workloads.direction.layout import read_geometry
 from crpipe.workloads.direction.reading.prometheus import geometry_of, read_sensors

@@ -282,8 +282,7 @@ def sync(
 ) -> None:
     """Send what is new of the run to `sync.to`, and what its copy has lost; another machine can go on."""
     from crpipe.campaign.campaign import Campaign
-    from crpipe.source.sync.repeat import sync_every
-    from crpipe.source.sync.send import SyncRules, sync_run
+    from crpipe.source.sync import SyncRules, sync_every, sync_run
 
     campaign, rules = Campaign.open(Settings.campaign(), "recorded"), SyncRules(verify, new)
     if every:
@@ -305,7 +304,7 @@ def restore(
 ) -> None:
     """Bring a synced run into an empty directory, each file verified; the same workflow command goes on."""
     from crpipe.campaign.campaign import Campaign
-    from crpipe.source.sync.restore import restore_run
+    from crpipe.source.restore import restore_run
 
     config = Settings.config()  # the campaign comes from its copy
     if source:

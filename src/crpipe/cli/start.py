@@ -77,7 +77,7 @@ def doctor(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
 ) -> None:
-    """Look at Python, torch, GPU, memory, disks, token, source, Slurm and extras; say what to type.
+    """Look at Python, torch, GPU, disks, token, source, Slurm and extras; say what to type.
 
     Each line is ok, warn or fail; with a fail the exit code is 78.
     """

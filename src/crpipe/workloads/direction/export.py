@@ -206,8 +206,7 @@ class PulseGraph(nn.Module):
         start = _start(pulses, hit, event, pulse)
         x = self.model.features(doms, event_of, start, torch.zeros_like(start))[:-1]
         x = x.view(hit.shape[0], most, -1)
-        found: Tensor = self.model.network(x, torch.arange(most, device=x.device) < hit[:, None])
-        return found
+        return self.model.network(x, torch.arange(most, device=x.device) < hit[:, None])
 
 
 def _start(pulses: Tensor, hit: Tensor, event: Tensor, pulse: Tensor) -> Tensor:

@@ -73,7 +73,6 @@ class InpainterGraph(nn.Module):
 
 # Writes the ONNX graphs of trained models, and checks them.
 
-
 REGRESSOR, INPAINTER = "regressor.onnx", "inpainter.onnx"
 TOLERANCE = 1e-5  # of 1 + the value, in units of the tasks or encoded
 _NS = 1e9
