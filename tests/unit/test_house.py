@@ -19,11 +19,11 @@ WORDS = re.compile(
 EXEMPT = re.compile(r"REQUESTS_CA_BUNDLE|PRIMARY KEY")
 # Modules and lines of each room, at most; a commit that needs more says for what. The aim is 38,000 lines.
 BUDGET = {
-    "core": (11, 2575),
+    "core": (11, 2600),
     "config": (6, 1355),
     "events": (11, 1820),
     "campaign": (10, 2070),
-    "source": (23, 5560),
+    "source": (23, 5565),
     "split": (13, 3250),
     "loading": (5, 1145),
     "report": (24, 5075),
@@ -32,8 +32,8 @@ BUDGET = {
     "check": (7, 1655),
     "setup": (5, 1220),
     "workloads": (69, 13700),
-    "workflow": (8, 1730),
-    "cli": (8, 2225),
+    "workflow": (7, 1540),
+    "cli": (8, 2140),
     "api": (2, 530),
 }
 

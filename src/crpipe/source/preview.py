@@ -22,7 +22,7 @@ from crpipe.core.errors import (
 from crpipe.source.listing import take_files
 from crpipe.source.positions import shown
 from crpipe.source.range_files import SourceFiles, read_list
-from crpipe.source.retries import Deadline, TemporaryFailure, retry
+from crpipe.source.retries import Deadline, Failure, TemporaryFailure, retry
 from crpipe.source.sources import open_copier
 from crpipe.source.suggestions import hint_of
 from crpipe.source.uris import FEDERATIONS, Kind, SourceOptions, SourcePattern, host_and_path, scheme_of

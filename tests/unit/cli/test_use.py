@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from crpipe.cli.model import describe_table, write_events
+from crpipe.cli.use import describe_table, write_events
 from crpipe.core.errors import ConfigError
 
 

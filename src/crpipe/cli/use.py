@@ -1,18 +1,27 @@
-"""Verbs around a model: train, evaluate, predict, generate, export."""
+"""Verbs that use a trained model: predict, generate, export, fork."""
 
 from __future__ import annotations
 
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from crpipe.cli import completion, importing
-from crpipe.cli.terminal import LinkArgument, Settings, Terminal, completing
-from crpipe.core.errors import ConfigError
+from crpipe.cli import importing
+from crpipe.cli.help import RANGE, declare
+from crpipe.cli.terminal import CheckpointOption, Settings, Terminal, completing, finished_links, keys
+from crpipe.core.errors import (
+    ConfigError,
+    DataError,
+    MachineError,
+    MissingExtra,
+    PluginError,
+    SourceError,
+    TrainError,
+)
 from crpipe.core.files import size, write_text
-from crpipe.core.ranges import pick
 from crpipe.core.text import counted
 
 if TYPE_CHECKING:
@@ -20,108 +29,36 @@ if TYPE_CHECKING:
 
     from crpipe.campaign.campaign import Campaign
 
+# Handlers import what they call: a verb pays for its own libraries only (`status` starts without torch).
 # ruff: noqa: PLC0415
 
-# Handlers import what they call: a verb pays for its own libraries only.
 
-models = typer.Typer()
+use = typer.Typer()
+verb = partial(declare, "Use a model")
 
-_CHECKPOINT = (
-    "best, latest, a link (in full, its beginning, or its number from 0), LINK.best, or the path of a "
-    "checkpoint or receipt"
-)
-_checkpoints = completing(completion.checkpoints)
-CheckpointOption = Annotated[str, typer.Option(help=_CHECKPOINT, autocompletion=_checkpoints)]
+MODEL_KEYS = "evaluate.batch_events, load.budget_items, train.threads"
+
 InputOption = Annotated[
     list[Path], typer.Option("--in", readable=False, help="file to read; several: repeat --in")
 ]
+
+
 MoreInputs = Annotated[
     list[Path] | None, typer.Argument(metavar="FILE …", readable=False, help="more files to read")
 ]
+
+
 DeviceOption = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="where to compute")]
 
 
-@models.command()
-def probe(
-    inputs: Annotated[
-        list[Path] | None,
-        typer.Option("--in", readable=False, help="raw file to take the batch from; several: repeat --in"),
-    ] = None,
-    steps: Annotated[int, typer.Option(help="steps on the one batch", min=1)] = 200,
-    name: Annotated[
-        str,
-        typer.Option(
-            "--range", help="split range to take the batch from", autocompletion=completing(completion.ranges)
-        ),
-    ] = "",
-    *,
-    anomaly: Annotated[
-        bool, typer.Option("--anomaly", help="name the operation of the first bad gradient; slow")
-    ] = False,
-    profile: Annotated[
-        Path | None, typer.Option(readable=False, help="write a trace of some steps to this file")
-    ] = None,
-) -> None:
-    """Train on one batch of your data again and again, and show losses, times and memory."""
-    with importing():
-        from crpipe.campaign.campaign import Campaign
-        from crpipe.inference.probe import probe_batch, read_batch, render_probe
-        from crpipe.setup.compatibility import check_fit
-
-    config = Settings.config()
-    check_fit(config)
-    campaign = Campaign.open(config)
-    batch = read_batch(campaign, inputs or (), name)
-    result = probe_batch(campaign, batch, steps, Terminal(), anomaly=anomaly, profile=profile)
-    print(render_probe(batch, campaign.item, result, anomaly=anomaly))
-
-
-@models.command()
-def train(
-    name: LinkArgument,
-    max_minutes: Annotated[float, typer.Option(help="snapshot and stop after this long; 0: never")] = 0.0,
-    profile: Annotated[int, typer.Option(help="steps to profile; 0: none")] = 0,
-) -> None:
-    """Train one link of the chain (or on `outliers`), from its last snapshot or the link before it."""
-    with importing():
-        from crpipe.workflow.rules import start_ranks
-
-    config = Settings.config()
-    start_ranks(config.train.nodes, config.train.processes_of_node, name)
-    with importing():
-        from crpipe.campaign.campaign import Campaign
-        from crpipe.train.link import train_link
-
-    campaign = Campaign.open(config)
-    link = pick(name, campaign.chain.names, "link")
-    train_link(campaign, link, Terminal(), max_minutes=max_minutes, profile_steps=profile)
-
-
-@models.command()
-def evaluate(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="LINK",
-            help="a link; empty: that of --checkpoint",
-            autocompletion=completing(completion.links),
-        ),
-    ] = "",
-    checkpoint: CheckpointOption = "",
-) -> None:
-    """Score the checkpoint of one link (or of `outliers`) on held-out events."""
-    with importing():
-        from crpipe.campaign.campaign import Campaign
-        from crpipe.inference.evaluate import evaluate_link
-
-    if not (name or checkpoint):
-        raise typer.BadParameter("name a link, or a checkpoint with --checkpoint best, latest, LINK or PATH")
-    campaign = Campaign.open(Settings.config())
-    link = pick(name, campaign.chain.names, "link") if name else ""
-    evaluate_link(campaign, link, Terminal(), checkpoint=checkpoint)
-
-
-@models.command()
+@verb(
+    use,
+    "predict",
+    "--checkpoint best --in measured.parquet --out predicted.parquet",
+    reads=f"{MODEL_KEYS}, source.tables",
+    raises=[TrainError, DataError, SourceError, MissingExtra, PluginError, MachineError],
+    page="export.md#predict",
+)
 def predict(
     checkpoint: CheckpointOption,
     inputs: InputOption,
@@ -191,7 +128,14 @@ def _tables(given: Iterable[str]) -> dict[str, Path]:
     return tables
 
 
-@models.command()
+@verb(
+    use,
+    "generate",
+    "--checkpoint latest --in wanted.csv --out generated.parquet",
+    reads=MODEL_KEYS,
+    raises=[TrainError, DataError, SourceError, MissingExtra, PluginError, MachineError],
+    page="export.md#generate",
+)
 def generate(
     checkpoint: CheckpointOption,
     out: Annotated[Path, typer.Option(readable=False, help="table to write: .parquet, .csv or .root")],
@@ -265,7 +209,14 @@ def _event(text: str) -> dict[str, str]:
     return row
 
 
-@models.command()
+@verb(
+    use,
+    "export",
+    "--checkpoint best --out model",
+    reads="source.reader, reader, train.workload",
+    raises=[DataError, MissingExtra, PluginError, MachineError],
+    page="export.md#export",
+)
 def export(
     checkpoint: CheckpointOption,
     out: Annotated[
@@ -286,3 +237,38 @@ def export(
     options += [part for text in Settings.overrides for part in ("--set", text)]
     print(f"next: read {out / CARD}, how to use it; or prove it with the command")
     print(f"  {shlex.join(['crpipe', *options, 'check', '--export', str(out)])}")
+
+
+@verb(
+    use,
+    "fork",
+    f"--from {RANGE} --run gentler --set train.clip_norm=1.0",
+    reads="train, ranges",
+    raises=[DataError, MachineError],
+    page="training.md#changing-ones-mind",
+)
+def fork(
+    link: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            help="finished link after which the new run begins",
+            autocompletion=completing(finished_links),
+        ),
+    ],
+    run: Annotated[str, typer.Option(help="name of the new run")],
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="key.sub=value that the new run has; several: repeat it",
+            autocompletion=completing(keys),
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(readable=False, help="file to write; default: RUN.yaml")] = None,
+) -> None:
+    """Write the configuration of a run that goes on after a link of this one, under other settings."""
+    from crpipe.setup.fork import write_fork
+
+    files = Settings.config_files()
+    print(write_fork(files, Settings.overrides, link, run, changes or (), out or Path(f"{run}.yaml")))

@@ -1,14 +1,81 @@
-"""The options that every verb has, on both sides of it."""
+"""The help of every verb, and the options that all of them share."""
 
+import re
+import runpy
+import shlex
 import sys
 from pathlib import Path
 from typing import get_type_hints
 
 import pytest
+import typer
 from typer.main import get_command
 
 from crpipe.cli.app import app, main
+from crpipe.cli.help import EXITS, GROUPS, VERBS, each_verb
 from crpipe.cli.terminal import Settings
+from crpipe.config.loading import load_config
+from crpipe.config.reference import entries
+from crpipe.core import errors
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+COMMANDS = dict(each_verb(get_command(app)))
+
+
+KEYS = {entry.dotted for entry in entries(load_config([REPOSITORY / "config" / "config.yaml"]))}
+
+
+def test_every_verb_has_its_entry_and_every_entry_is_a_verb():
+    assert sorted(VERBS) == sorted(COMMANDS), "declare the new verb with its module's `verb`"
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_an_entry_names_what_exists(name):
+    entry = VERBS[name]
+    assert {*filter(None, entry.reads.split(", "))} <= KEYS
+    assert set(entry.exits) <= set(EXITS)
+    assert (REPOSITORY / "docs" / entry.page.partition("#")[0]).exists()
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_an_example_is_a_legal_call(name):
+    words = shlex.split(VERBS[name].example)
+    verb = name.split()
+    assert words[: 1 + len(verb)] == ["crpipe", *verb]
+    COMMANDS[name].make_context(name, words[1 + len(verb) :])
+
+
+def test_every_exit_code_of_an_error_is_explained():
+    codes = {getattr(error, "exit_code", 0) for error in vars(errors).values() if isinstance(error, type)}
+    assert codes <= set(EXITS)
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_the_help_of_a_verb_has_a_sentence_an_example_exit_codes_and_a_page(name, capsys):
+    command = COMMANDS[name]
+    command.get_help(typer.Context(command, info_name=f"crpipe {name}"))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert command.help.endswith(".")
+    assert f"Example: {VERBS[name].example}" in shown
+    codes = re.findall(r"(?:^|;) (\d+) ", shown.rpartition("Exit codes:")[2])
+    assert codes == [str(code) for code in sorted({*VERBS[name].exits, 0, 2, 130})]
+    assert f"More: docs/{VERBS[name].page}" in shown
+
+
+def test_the_verbs_are_listed_in_their_groups():
+    root = get_command(app)
+    names = [name for group in GROUPS for name, entry in VERBS.items() if entry.group == group]
+    assert list(root.commands) == list(dict.fromkeys(name.partition(" ")[0] for name in names))
+    assert {command.rich_help_panel for command in root.commands.values()} == {
+        entry.group for entry in VERBS.values()
+    }
+
+
+def test_the_page_of_all_commands_has_a_section_for_each():
+    page = runpy.run_path(str(REPOSITORY / "docs" / "commands.py"))["manual"](get_command(app))
+    assert [name for name in VERBS if f"\n### `crpipe {name}`\n" not in page] == []
 
 
 @pytest.fixture
@@ -75,7 +142,7 @@ def test_every_verb_shows_the_shared_options_once():
 
 def test_the_own_option_of_a_verb_keeps_its_meaning():
     fork = dict(commands(get_command(app)))["fork",]
-    (changes,) = [param for param in fork.params if "--set" in param.opts]
+    (changes,) = [param for param in fork.params if {"--set", "-s"} & {*param.opts}]
     assert changes.name == "changes"
 
 

@@ -1,4 +1,4 @@
-"""The two changes to Snakemake's Slurm plugin."""
+"""The changes to Snakemake's Slurm plug-in."""
 
 from importlib.metadata import version
 from pathlib import Path
@@ -8,13 +8,7 @@ import pytest
 
 from crpipe.core.errors import MissingExtra
 from crpipe.workflow import node_job
-from crpipe.workflow.slurm import (
-    DISTRIBUTION,
-    MINOR,
-    keep_to_squeue,
-    last_known,
-    run_without_snakemake,
-)
+from crpipe.workflow.slurm import DISTRIBUTION, MINOR, keep_to_squeue, last_known, run_without_snakemake
 
 REPOSITORY = Path(__file__).parents[3]
 

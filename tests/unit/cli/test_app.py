@@ -1,3 +1,6 @@
+"""The command line as a whole: one message and an exit code for every mistake, and what is imported."""
+
+import gc
 import json
 import os
 import subprocess
@@ -8,11 +11,14 @@ from pathlib import Path
 import jwt
 import pytest
 
+from crpipe.cli import importing
 from crpipe.cli.app import main
 from named import READERS, SIMULATOR
 from raw_files import write_parquet
 
 CRPIPE = Path(sys.executable).with_name("crpipe")
+
+
 SMALL = [
     "--set",
     "source.uri=synthetic://",
@@ -292,3 +298,46 @@ def test_plan_ends_with_what_would_fail(production):
     assert code == 66
     assert "the workflow would fail:\nrange 0000010-0000019: " in said
     assert "set ranges.last to 9 if that is all" in said
+
+
+READER = ["--set", f"source.reader={READERS['bundles_hdf5']}", "--set", "ranges.last=999"]
+
+
+WITHOUT = """\
+import sys
+sys.modules[{library!r}] = None
+from crpipe.cli.app import main
+sys.argv = ["crpipe", *{words!r}]
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("library", "extra", "words"),
+    [
+        ("h5py", "hdf5", [*READER, "inspect", "raw.h5"]),
+        ("safetensors.torch", "export", [*READER, "export", "--checkpoint", "x.pt", "--out", "model"]),
+    ],
+)
+def test_a_missing_library_ends_with_the_command_that_installs_it(tmp_path, library, extra, words):
+    (tmp_path / "raw.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
+    script = WITHOUT.format(library=library, words=words)
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 69, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"crpipe: {library.partition('.')[0]} is needed to ")
+    assert line.endswith(f"install it with pip install 'crpipe[{extra}]'")
+    assert [path.name for path in tmp_path.iterdir()] == ["raw.h5"]
+
+
+def test_garbage_is_collected_after_an_import_also_one_that_failed():
+    gc.unfreeze()
+    with importing():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    assert gc.get_freeze_count() > 1000
+    with pytest.raises(ImportError), importing():
+        raise ImportError
+    assert gc.isenabled()
