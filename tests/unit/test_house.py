@@ -19,22 +19,22 @@ WORDS = re.compile(
 EXEMPT = re.compile(r"REQUESTS_CA_BUNDLE|PRIMARY KEY")
 # Modules and lines of each room, at most; a commit that needs more says for what. The aim is 38,000 lines.
 BUDGET = {
-    "core": (11, 2575),
+    "core": (11, 2600),
     "config": (6, 1355),
     "events": (11, 1820),
     "campaign": (10, 2070),
-    "source": (24, 5485),
-    "split": (13, 3280),
-    "loading": (5, 1160),
-    "report": (24, 5100),
-    "train": (16, 4065),
-    "inference": (11, 2925),
-    "check": (7, 1670),
-    "setup": (7, 1580),
-    "workloads": (73, 13915),
-    "workflow": (8, 1730),
-    "cli": (8, 2240),
-    "api": (2, 535),
+    "source": (23, 5565),
+    "split": (13, 3250),
+    "loading": (5, 1145),
+    "report": (24, 5075),
+    "train": (16, 3940),
+    "inference": (11, 2855),
+    "check": (7, 1655),
+    "setup": (5, 1220),
+    "workloads": (69, 13700),
+    "workflow": (7, 1540),
+    "cli": (8, 2140),
+    "api": (2, 530),
 }
 
 

@@ -14,7 +14,7 @@ from crpipe.core.errors import ConfigError, SourceError, TransferError
 from crpipe.core.files import atomic_write, disk_errors, make_folder, publish, remove_tree, sha256
 from crpipe.core.lease import lease
 from crpipe.source.copies import Copies, CopyRules, check_free_space
-from crpipe.source.listing import described
+from crpipe.source.range_files import described
 from crpipe.source.retries import Deadline
 from crpipe.source.sync import INDEX, LEASE, RESULTS, CopyIndex, check_place, file_here
 from crpipe.source.uris import SourceOptions

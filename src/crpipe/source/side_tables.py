@@ -21,7 +21,7 @@ from crpipe.core.errors import AccessError, ConfigError, ListingError
 from crpipe.core.files import disk_errors, make_folder, publish, remove_tree, sha256
 from crpipe.core.lease import lease
 from crpipe.source.copies import Copies, CopyRules, check_free_space, is_reserved
-from crpipe.source.listing import described, entries_of
+from crpipe.source.range_files import described, entries_of
 from crpipe.source.retries import Deadline
 from crpipe.source.uris import (
     FEDERATIONS,

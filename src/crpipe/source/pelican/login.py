@@ -21,9 +21,9 @@ import aiohttp
 from crpipe.core.causes import is_present
 from crpipe.core.errors import AccessError, ConfigError
 from crpipe.core.files import digest, write_secret
-from crpipe.source.listing import read_list
 from crpipe.source.pelican import tokens
 from crpipe.source.pelican.director import Director, cause
+from crpipe.source.range_files import read_list
 from crpipe.source.retries import TemporaryFailure, redact
 from crpipe.source.uris import FEDERATIONS, Kind, SourcePattern, host_and_path, scheme_of
 
