@@ -142,20 +142,15 @@ def predict(
 ) -> None:
     """Predict for all events of raw files; the same command continues after a crash."""
     with importing():
-        from crpipe.inference.predict import predict_files
+        from crpipe.inference.predict import TableRequest, predict_files
 
     campaign, path = _of_checkpoint(checkpoint)
-    events = predict_files(
-        campaign,
-        path,
-        [*inputs, *(more or ())],
-        out,
-        Terminal(),
-        device=device,
-        seed=seed,
-        tables=_tables(table or ()),
-        columns=[name.strip() for name in columns.split(",") if name.strip()],
+    files = [*inputs, *(more or ())]
+    request = TableRequest(
+        campaign=campaign, checkpoint=path, inputs=files, out=out, device=device, seed=seed
     )
+    chosen = [name.strip() for name in columns.split(",") if name.strip()]
+    events = predict_files(request, Terminal(), tables=_tables(table or ()), columns=chosen)
     print(describe_table(out, events))
 
 
@@ -221,24 +216,17 @@ def generate(
 ) -> None:
     """Generate an event for each row: of a flat table of event columns (Parquet, CSV), or of raw files."""
     with importing():
-        from crpipe.inference.generate import generate_files
+        from crpipe.inference.predict import TableRequest, generate_files
 
     files = [*(inputs or ()), *(more or ())]
     if bool(files) == bool(event):
         raise typer.BadParameter('name files with --in FILE, or events with --event "NAME=NUMBER,…"')
     campaign, path = _of_checkpoint(checkpoint)
-    events = generate_files(
-        campaign,
-        path,
-        files or [write_events(event or (), out)],
-        out,
-        Terminal(),
-        multiplicity=multiplicity,
-        cap=cap,
-        flat=flat,
-        device=device,
-        seed=seed,
+    files = files or [write_events(event or (), out)]
+    request = TableRequest(
+        campaign=campaign, checkpoint=path, inputs=files, out=out, device=device, seed=seed
     )
+    events = generate_files(request, Terminal(), multiplicity=multiplicity, cap=cap, flat=flat)
     print(describe_table(out, events))
 
 

@@ -13,7 +13,7 @@ from crpipe import __version__
 from crpipe.core.files import write_text
 from crpipe.inference import card
 from crpipe.inference.export import Graphs
-from crpipe.inference.onnx_graph import graph_difference, refuse_difference, write_graph
+from crpipe.inference.onnx_graph import Graph
 from crpipe.workloads.muons.layout import MUON, PRIMARY
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from crpipe.inference.card import Limits, Provenance
     from crpipe.workloads.muons.models.sampler import SamplerGraphs
 
-# A sampler as two ONNX graphs that run without torch, and the check that they compute the same.
+# A sampler as two ONNX graphs that run without torch.
 
 
 LAW = "multiplicity.onnx"
@@ -34,25 +34,16 @@ MUONS = "muons.onnx"
 LAW_OUTPUTS = ("log_weight", "log_mean", "log_shape", "empty_logit")
 
 
-def write_graphs(sampler: SamplerGraphs, primaries: NDArray[np.float32], folder: Path) -> None:
-    """Write both graphs, traced with ``primaries`` [N, 4], for any number of events and muons."""
+def sampler_graphs(sampler: SamplerGraphs, primaries: NDArray[np.float32]) -> dict[str, Graph]:
+    """Describe both graphs by their files, with ``primaries`` [N, 4] as examples."""
     inputs = _example(sampler, torch.from_numpy(primaries))
     rows = {"primaries": "events", "multiplicity": "events", "event": "muons"}
     rows |= {noise.name: noise.rows for noise in sampler.noise}
-    write_graph(folder / LAW, sampler.multiplicity, {"primaries": inputs["primaries"]}, rows, LAW_OUTPUTS)
-    write_graph(folder / MUONS, sampler.muons, inputs, rows, ("muons",))
-
-
-def check_graphs(sampler: SamplerGraphs, primaries: NDArray[np.float32], folder: Path) -> float:
-    """Run both graphs beside the model and return the worst difference, relative to 1 + the value.
-
-    Raise CheckpointError when it is beyond the sampler's tolerance.
-    """
-    inputs = _example(sampler, torch.from_numpy(primaries))
-    law = graph_difference(folder / LAW, sampler.multiplicity, {"primaries": inputs["primaries"]})
-    worst = float(np.maximum(law, graph_difference(folder / MUONS, sampler.muons, inputs)))
-    refuse_difference(folder, worst, sampler.tolerance)
-    return worst
+    law = {"primaries": inputs["primaries"]}
+    return {
+        LAW: Graph(sampler.multiplicity, rows, LAW_OUTPUTS, law, sampler.tolerance),
+        MUONS: Graph(sampler.muons, rows, ("muons",), inputs, sampler.tolerance),
+    }
 
 
 def _example(sampler: SamplerGraphs, primaries: Tensor) -> dict[str, Tensor]:
@@ -84,9 +75,8 @@ _EXAMPLE = {"energy_gev": 1e6, "zenith_rad": 0.3, "mass_number": 1.0, "depth_m":
 def write(sampler: SamplerGraphs, made: Provenance, folder: Path) -> Graphs:
     """Write graphs and script; raise CheckpointError when the graphs differ from the model."""
     limits = limits_of(made)
-    primaries = _primaries(limits)
-    write_graphs(sampler, primaries, folder)
-    difference = check_graphs(sampler, primaries, folder)
+    graphs = sampler_graphs(sampler, _primaries(limits))
+    difference = max(graph.export(folder / name) for name, graph in graphs.items())
     # The script's text, not its module: it imports onnxruntime, which is an extra.
     write_text(folder / SCRIPT, _script())
     noise: list[dict[str, Any]] = [

@@ -24,7 +24,7 @@ def trained(tmp_path, monkeypatch):
     """An untrained model of the workload that shows events, put back after the test."""
     for name in ("choose", "look"):
         monkeypatch.setattr(Showing, name, Showing.__dict__[name])
-    return open_checkpoint(checkpoint_of(tmp_path / "store", Showing), named=NAMED)
+    return open_checkpoint(checkpoint_of(tmp_path / "store", Showing), allowed_plugins=NAMED)
 
 
 def blocks(events, size):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from crpipe.core.errors import FormatError
 from crpipe.events.batch import Events
-from crpipe.inference.predict import unique_keys
+from crpipe.inference.inputs import unique_keys
 
 PATHS = (Path("a.root"), Path("b.root"))
 KEY = ("run", "event")

@@ -8,7 +8,7 @@ import pytest
 
 from crpipe.core.errors import PluginError
 from crpipe.events.batch import Events
-from crpipe.inference.predict import (
+from crpipe.inference.predictor import (
     check_generated,
     checked_columns,
     nested_table,
@@ -73,9 +73,13 @@ def test_texts_stay_texts():
     assert table_of({}, columns)["x"].to_pylist() == ["a", "b"]
 
 
-def test_events_of_another_number_are_refused():
+def test_events_of_another_number_or_width_are_refused():
+    events = make_events(4, 1)
     with pytest.raises(PluginError, match="expected 5 events with 3 item columns, found 4 events with 3"):
-        check_generated(make_events(4, 1), 5, BUNDLES, "lab:Net.generate")
+        check_generated(events, 5, BUNDLES, "lab:Net.generate")
+    narrow = Events(events.columns, events.multiplicity, events.items[:, :2])
+    with pytest.raises(PluginError, match="expected 4 events with 3 item columns, found 4 events with 2"):
+        check_generated(narrow, 4, BUNDLES, "lab:Net.generate")
 
 
 def test_a_predicted_column_must_not_replace_the_key():

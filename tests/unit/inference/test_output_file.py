@@ -13,7 +13,7 @@ import pytest
 from crpipe.core import errors
 from crpipe.core.errors import ConfigError, MissingExtra
 from crpipe.inference import output_file
-from crpipe.inference.output_file import RootWriter, check_suffix, refuse_for_root
+from crpipe.inference.output_file import check_suffix, refuse_columns, write_root
 
 uproot = pytest.importorskip("uproot")
 pytest.importorskip("awkward")
@@ -35,9 +35,7 @@ def table(rows, seed=0):
 
 
 def write(path, tables, meta=META):
-    with RootWriter(path, tables[0].schema, meta) as writer:
-        for each in tables:
-            writer.write_table(each)
+    write_root(path, tables[0].schema, tables, meta)
     return path
 
 
@@ -86,7 +84,7 @@ def test_what_a_branch_cannot_hold_is_named(column):
     with pytest.raises(
         ConfigError, match=r"out.root: .* cannot hold bad \(.*\); choose .*\.parquet, or other col"
     ):
-        refuse_for_root(schema, Path("out.root"))
+        refuse_columns(schema, Path("out.root"))
 
 
 def test_missing_values_are_refused_and_leave_a_file_that_is_closed(tmp_path):
@@ -107,17 +105,20 @@ def test_without_uproot_the_extra_is_named_before_anything_is_computed(monkeypat
 PROGRAM = """
 import pathlib, resource, sys
 import numpy as np, pyarrow as pa
-from crpipe.inference.output_file import RootWriter
+from crpipe.inference.output_file import write_root
 
 def portion(seed):
     columns = {f"x{i}": np.random.default_rng(seed + i).random(1 << 16) for i in range(8)}
     return pa.table({**columns, "path": pa.array(["some/file.root"] * (1 << 16))})
 
-with RootWriter(pathlib.Path(sys.argv[1]), portion(0).schema, {"a": 1}) as writer:
-    for number in range(int(sys.argv[2])):
-        writer.write_table(portion(number))
+def portions(count):
+    global before
+    for number in range(count):
+        yield portion(number)
         if number == 4:
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+write_root(pathlib.Path(sys.argv[1]), portion(0).schema, portions(int(sys.argv[2])), {"a": 1})
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 

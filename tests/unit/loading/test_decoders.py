@@ -13,7 +13,7 @@ from crpipe.events.batch import Events
 from crpipe.events.layout import LARGE, SOURCE_FILE, SOURCE_ROW, Field, Layout
 from crpipe.events.shard_writer import write_shard
 from crpipe.loading import loader as loading
-from crpipe.loading.decoders import WholeGroups
+from crpipe.loading.decoders import Buffers, WholeGroups, WindowBuffers
 from crpipe.loading.loader import START, Loader
 
 CELLS = Layout(
@@ -122,11 +122,7 @@ def test_windows_whose_batches_are_let_go_give_their_memory_to_later_ones(folder
     assert len(set(owners)) <= 3 < windows
 
 
-def test_the_threads_end_and_without_prefetch_there_are_none(folders):
-    with contextlib.closing(load(folders, batch_events=4).batches()) as stream:
-        next(stream)
-        assert {name.split("_")[0] for name in threads()} == {"loader", "decode"}
-    assert threads() == []
+def test_without_prefetch_there_are_no_threads(folders):
     with contextlib.closing(load(folders, prefetch=0).batches()) as stream:
         next(stream)
         assert threads() == []
@@ -189,6 +185,9 @@ def test_at_most_one_window_is_decoded_ahead_and_none_past_the_end(own_folder, m
             current = np.searchsorted(windows, min(done + 10, 40))
             assert len(starts) <= current + 1
     assert len(starts) == 2  # the windows of the first rank
+    with contextlib.ExitStack() as stack:
+        reader = loader._reader(stack, 0, WindowBuffers(3, LARGE, 1))
+        assert [reader._has(window) for window in range(4)] == [True, True, False, False]
 
 
 def test_windows_that_are_too_large_are_not_decoded_ahead(own_folder, monkeypatch):
@@ -202,3 +201,49 @@ def test_windows_that_are_too_large_are_not_decoded_ahead(own_folder, monkeypatc
         batches += stream
     same(batches, whole)
     assert len(starts) == 4
+
+
+def address(array):
+    return array.__array_interface__["data"][0]
+
+
+def test_a_buffer_is_used_again_when_nobody_holds_it():
+    buffers = Buffers(kept=2)
+    first = buffers.take(100)
+    assert (first.shape, first.dtype) == ((100,), np.float32)
+    assert first.flags.writeable
+    place = address(first)
+    del first
+    assert address(buffers.take(90)) == place
+
+
+def test_a_buffer_in_use_is_not_given_again():
+    buffers = Buffers(kept=4)
+    first = buffers.take(10)
+    views = first, first[2:5], first.reshape(2, 5)[:, 1:].T, memoryview(first), np.asarray(first[1:])
+    for view in views:
+        held, place = view, address(np.asarray(first))
+        assert address(buffers.take(10)) != place
+        del held
+    kept = first[3:][1:].view(np.uint32)
+    kept[:] = 7
+    del first, view, views
+    for _ in range(4):
+        buffers.take(10)[:] = 0
+    assert kept.tolist() == [7] * 6
+
+
+def test_no_more_buffers_are_remembered_than_allowed():
+    buffers = Buffers(kept=2)
+    held = [buffers.take(10) for _ in range(5)]
+    for number, each in enumerate(held):
+        each[:] = number
+    assert [each[0] for each in held] == [0, 1, 2, 3, 4]
+    assert len(buffers._known) == 2
+
+
+def test_a_larger_batch_replaces_a_free_buffer():
+    buffers = Buffers(kept=1)
+    buffers.take(10)
+    assert len(buffers.take(1000)) == 1000
+    assert len(buffers._known) == 1

@@ -1,13 +1,15 @@
-"""Micro-batches that are collated ahead of the training: same weights, same errors, no thread left."""
+"""The same weights, errors and snapshots come out, whatever is collated ahead and wherever training stops."""
 
+import itertools
 import threading
 
 import pytest
 
 from crpipe.core.errors import PluginError
 from crpipe.core.files import sha256
+from crpipe.core.signals import StopRequest
 from crpipe.core.text import NullProgress
-from models import train_range
+from models import interrupted, train_range
 from toy import RANGES, Toy, toy_config
 
 WAYS = [(0, 0), (0, 2), (1, 0), (1, 2), (3, 0), (3, 2)]  # load.collate_workers, load.prefetch
@@ -58,3 +60,17 @@ def test_an_error_names_the_same_events_at_the_same_step(tmp_path, monkeypatch):
         told[way] = str(error.value)
     assert len(set(told.values())) == 1, told
     assert loader_threads() == []
+
+
+def test_a_snapshot_after_resumes_has_the_bytes_of_one_without(tmp_path, monkeypatch):
+    """Whatever a snapshot holds is restored: means, averages, throttles, the best value."""
+    keys = {"snapshot_steps": 1, "validate_steps": 2, "validate_events": 40, "keep_best": "generator/loss"}
+    configs = [toy_config(tmp_path / name, train=keys) for name in ("resumed", "whole")]
+    for _ in range(5):
+        interrupted(configs[0], RANGES[0])
+    steps = itertools.count(1)
+    monkeypatch.setattr(StopRequest, "reason", lambda _: "a test" if next(steps) == 5 else "")
+    interrupted(configs[1], RANGES[0])
+    files = [{path.name for path in config.paths().store(RANGES[0]).glob("*.pt")} for config in configs]
+    assert files[0] == files[1]  # the names hold the hashes
+    assert sorted(name.partition("-")[0] for name in files[0]) == ["best", "snapshot", "snapshot"]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from counting import state_of
-from crpipe.check.training import read_notes
+from crpipe.check.training import checkpoint_metadata
 from crpipe.core.errors import CheckpointError
 from crpipe.train.checkpoints import Store, load
 
@@ -24,7 +24,7 @@ STATE = state_of(
 
 def test_the_notes_are_those_that_torch_reads(tmp_path):
     path = Store(tmp_path, "k").save_checkpoint(STATE).path
-    whole, notes = load(path), read_notes(path)
+    whole, notes = load(path), checkpoint_metadata(path)
     assert set(notes) == set(whole) - {"model", "average", "optimizers"}
     assert repr(notes) == repr({name: whole[name] for name in notes})
 
@@ -41,7 +41,7 @@ def test_nothing_that_a_checkpoint_names_is_called(tmp_path):
     made, path = tmp_path / "made", tmp_path / "x.pt"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("x/data.pkl", pickle.dumps({"counters": {}, "metrics": Harmful(str(made))}))
-    read_notes(path)
+    checkpoint_metadata(path)
     assert not made.exists()
 
 
@@ -50,4 +50,4 @@ def test_another_file_is_refused(tmp_path, content):
     path = tmp_path / "x.pt"
     path.write_bytes(content)
     with pytest.raises(CheckpointError, match=r"x\.pt: not a checkpoint of crpipe"):
-        read_notes(path)
+        checkpoint_metadata(path)
