@@ -11,17 +11,18 @@ from campaign_files import CampaignFiles
 from crpipe.core.files import write_json
 from crpipe.core.paths import OUTLIERS
 from crpipe.core.text import json_text
-from crpipe.report.estimates import RawFileSample, SourceLook
+from crpipe.report.estimates import SourceLook
 from crpipe.report.plan import describe_plan
 from crpipe.report.slurm_queue import QueuedJob
 from crpipe.report.state import LastValidation, SourceToken
 from crpipe.report.status import status_json
 from crpipe.report.summary import summary_json
+from crpipe.split.preview import FileSample
 from json_fields import fields
 
 FROZEN = Path(__file__).parents[1] / "frozen"
 PAGE = Path(__file__).parents[3] / "docs" / "watching.md"
-SAMPLE = RawFileSample("a.parquet", "m:R", {"run": "uint64"}, 2, 1000, 50, 500, 40, 8, 90, 0.8)
+SAMPLE = FileSample("a.parquet", "m:R", {"run": "uint64"}, 2, 1000, 50, 500, 40, 8, 90, 0.8)
 PLAN = {
     "run": None,
     "fingerprint": None,
