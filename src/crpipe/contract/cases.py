@@ -1,8 +1,10 @@
-"""What the contract is tried on: one configuration of plug-ins, raw files for it, and a few of their events."""
+"""What the contract is tried on: a configuration of plug-ins, raw files for it, and a few of their events."""
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import weakref
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
@@ -17,7 +19,6 @@ from crpipe.campaign.readers import CheckedReader, ReaderChoice
 from crpipe.campaign.simulators import file_names, open_simulator, written_tables
 from crpipe.config.loading import read_tree, validate
 from crpipe.core.errors import ConfigError
-from crpipe.core.ranges import Range
 from crpipe.events.batch import Events, concatenate
 from crpipe.events.histograms import count_columns
 from crpipe.inference.checkpoints import LoadedModel
@@ -25,18 +26,19 @@ from crpipe.inference.inputs import RawInput
 from crpipe.train.workload import WorkloadCall, give_histograms, open_workload, with_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from crpipe.campaign.simulators import Simulator
     from crpipe.config.loading import Config
+    from crpipe.core.ranges import Range
     from crpipe.events.layout import Layout
     from crpipe.train.workload import Batch, Workload
 
 KEYS = {"reader": "source.reader", "simulator": "source.simulator", "workload": "train.workload"}
 MOST_EVENTS = 64
-DOUBLED = "contract_weight"  # event column of the weights that the contract gives
+WEIGHTS = "contract_weight"  # event column of the contract's own weights, where the layout has none
 _SHIPPED = "contract.yaml"  # what all cases of a workload share, and the cases
 
 
@@ -53,8 +55,8 @@ class Case:
         self.config = config
         self.name = config.run
         self._data = tuple(data)
-        self._made = tempfile.TemporaryDirectory(prefix="crpipe-contract-")  # lives as long as the case
-        self.folder = Path(self._made.name)
+        self.folder = Path(tempfile.mkdtemp(prefix="crpipe-contract-"))
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
     def plugin(self, kind: str) -> str:
         """Name the reader, simulator or workload as module:Name; empty: the case has none."""
@@ -166,8 +168,19 @@ class Case:
         chosen = np.arange(len(events)) if index is None else index
         with WorkloadCall(workload, "collate", events, chosen):
             batch = workload.collate(events, chosen, seed)
-        weight = DOUBLED if DOUBLED in events.columns else self.layout.weight
+        weight = self.layout.weight or (WEIGHTS if WEIGHTS in events.columns else "")
         return with_weights(batch, events, chosen, weight)
+
+    def weighted(self, events: Events, weights: NDArray[Any]) -> Events:
+        """Return the events with other weights, in the column of the layout if it has one."""
+        name = self.layout.weight or WEIGHTS
+        kind = events.columns[name].dtype if self.layout.weight else np.float32
+        return Events({**events.columns, name: weights.astype(kind)}, events.multiplicity, events.items)
+
+    def weights(self, events: Events) -> NDArray[Any]:
+        """Return how much each event counts: [N]; 1 where nothing weighs them."""
+        column: NDArray[Any] = events.columns.get(self.layout.weight or WEIGHTS, np.ones(len(events)))
+        return column
 
     def without_items(self, events: Events, number: int) -> Events:
         """Return the events, one of them without its items."""
@@ -175,12 +188,6 @@ class Case:
         counts[number] = 0
         items = np.delete(events.items, slice(ends[number], ends[number + 1]), axis=0)
         return Events(events.columns, counts, items)
-
-
-def weighted(events: Events, weights: Iterable[float]) -> Events:
-    """Return the events with weights of the contract's own."""
-    column = np.fromiter(weights, np.float32)
-    return Events({**events.columns, DOUBLED: column}, events.multiplicity, events.items)
 
 
 def cases_of(paths: Sequence[str], keys: Sequence[str], data: Sequence[str]) -> Case:

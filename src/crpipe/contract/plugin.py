@@ -17,7 +17,11 @@ OPTIONS = (
     ("--crpipe-simulator", "MODULE:NAME", "simulator to test, in place of source.simulator"),
     ("--crpipe-workload", "MODULE:NAME", "workload to test, in place of train.workload"),
     ("--crpipe-set", "KEY=VALUE", "any other key, such as an option: model.hidden=8"),
-    ("--crpipe-data", "FILE", "raw file that the reader reads; without any: files of the simulator or source"),
+    (
+        "--crpipe-data",
+        "FILE",
+        "raw file that the reader reads; without any: files of the simulator or source",
+    ),
 )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from crpipe.contract.cases import Case, refuse, weighted
+from crpipe.contract.cases import Case, refuse
 from crpipe.loading.microbatch import micro_batches
 from crpipe.train.workload import OptimizerSpec, Phase, WorkloadCall
 
@@ -57,7 +57,7 @@ class Trial:
 
     def value(self, phase: Phase, events: Events, parts: Sequence[NDArray[Any]], draw: int) -> float:
         """Add up the losses of parts of a batch by their shares of its events, or of their weights."""
-        weights = events.columns.get("contract_weight", np.ones(len(events)))
+        weights = self.case.weights(events)
         shares = [float(weights[part].sum()) for part in parts]
         losses = [float(self.loss(phase, events, part, draw)[0].detach()) for part in parts]
         return sum(share * loss for share, loss in zip(shares, losses, strict=True)) / sum(shares)
@@ -73,7 +73,8 @@ class Trial:
         random = self.is_random(phase, one[0])
         draws = range(1, 1 + _DRAWS) if random else range(1, 2)
         first, second = (
-            np.array([self.value(phase, events, parts, draw) for draw in draws]) for events, parts in (one, other)
+            np.array([self.value(phase, events, parts, draw) for draw in draws])
+            for events, parts in (one, other)
         )
         scale = abs(first.mean()) + abs(second.mean()) + first.std() + second.std()
         allowed = 10 * _EXACT * scale + 1e-6 if not random else 1e-3 * scale
@@ -122,11 +123,19 @@ def test_every_parameter_is_in_a_phase(case: Case) -> None:
         if not own:
             refuse(f"{case.plugin(KIND)}.phases", f"parameters in phase {phase.name}", "none")
         if not own <= places.keys():
-            refuse(f"{case.plugin(KIND)}.phases", f"parameters of the model in {phase.name}", "one of another model")
+            refuse(
+                f"{case.plugin(KIND)}.phases",
+                f"parameters of the model in {phase.name}",
+                "one of another model",
+            )
         trained |= own
     left = [name for name, each in named.items() if each.requires_grad and id(each) not in trained]
     if left:
-        refuse(f"{case.plugin(KIND)}.phases", "every parameter in a phase, or frozen by the model", f"{left[0]} in none")
+        refuse(
+            f"{case.plugin(KIND)}.phases",
+            "every parameter in a phase, or frozen by the model",
+            f"{left[0]} in none",
+        )
 
 
 def test_a_loss_is_a_scalar_with_detached_metrics(case: Case) -> None:
@@ -134,7 +143,7 @@ def test_a_loss_is_a_scalar_with_detached_metrics(case: Case) -> None:
     trial = Trial.of(case)
     for phase in trial.phases:
         result: Any = trial.loss(phase, case.events)
-        if not isinstance(result, tuple) or len(result) != 2:
+        if not isinstance(result, tuple) or len(result) != len(("loss", "metrics")):
             refuse(trial.named(phase), "(scalar, metrics)", type(result).__name__)
         loss, metrics = result
         if not isinstance(loss, torch.Tensor) or loss.shape != ():
@@ -148,10 +157,16 @@ def test_a_loss_is_a_scalar_with_detached_metrics(case: Case) -> None:
         again, _ = trial.loss(phase, case.events)
         if loss.item() != again.item():
             refuse(trial.named(phase), "the same for the same generator", f"{loss.item()} and {again.item()}")
-        watched = [phase.watched_metric, *phase.smoothed, *([phase.throttle.metric] if phase.throttle else [])]
+        watched = [
+            phase.watched_metric,
+            *phase.smoothed,
+            *([phase.throttle.metric] if phase.throttle else []),
+        ]
         missing = [name for name in watched if name not in {"loss", *metrics}]
         if missing:
-            refuse(trial.named(phase), f"the metric {missing[0]}, which the phase watches", f"{sorted(metrics)}")
+            refuse(
+                trial.named(phase), f"the metric {missing[0]}, which the phase watches", f"{sorted(metrics)}"
+            )
 
 
 def test_a_loss_changes_no_batch(case: Case) -> None:
@@ -161,7 +176,9 @@ def test_a_loss_changes_no_batch(case: Case) -> None:
         batch = case.batch(trial.workload, case.events, None, (1,))
         before = {name: value.clone() for name, value in batch.items()}
         phase.loss(trial.model, batch, torch.Generator().manual_seed(1))
-        changed = [name for name in before if not torch.equal(before[name], batch[name])] or [*batch.keys() ^ before]
+        changed = [name for name in before if not torch.equal(before[name], batch[name])] or [
+            *batch.keys() ^ before
+        ]
         if changed:
             refuse(trial.named(phase), "its batch unchanged", f"another {changed[0]!r} after the call")
 
@@ -195,10 +212,10 @@ def test_an_event_counts_as_often_as_its_weight_says(case: Case, weight: float) 
         pytest.skip("it is not `weighted`")
     own = np.where(np.arange(len(events)) % 3 == 0, weight, 1.0)
     copies = np.repeat(np.arange(len(events)), own.astype(int))
-    alike = weighted(events.take(copies), np.ones(len(copies)))
+    alike = case.weighted(events.take(copies), np.ones(len(copies)))
     for phase in trial.phases:
         law = f"an event of weight {weight:g} to count like {weight:g} events"
-        given = weighted(events, own)
+        given = case.weighted(events, own)
         trial.compare(phase, (given, _all(given)), (alike, _all(alike)), law)
 
 
@@ -235,9 +252,15 @@ def test_losses_and_gradients_are_finite(case: Case, precision: str) -> None:
                     continue
                 reached.add(name)
                 if not torch.isfinite(parameter.grad).all():
-                    refuse(trial.named(phase), f"finite gradients of {what} in {precision}", f"others of {name}")
+                    refuse(
+                        trial.named(phase), f"finite gradients of {what} in {precision}", f"others of {name}"
+                    )
     trained = {id(each) for phase in trial.phases for each in phase.params(trial.model)}
     named = {name: each for name, each in trial.model.named_parameters() if id(each) in trained}
     left = [name for name, each in named.items() if each.requires_grad and name not in reached]
     if left:
-        refuse(f"{case.plugin(KIND)}.phases", "a gradient of every parameter by its phase's loss", f"none of {left[0]}")
+        refuse(
+            f"{case.plugin(KIND)}.phases",
+            "a gradient of every parameter by its phase's loss",
+            f"none of {left[0]}",
+        )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +14,13 @@ from crpipe.contract.cases import Case, refuse
 from crpipe.contract.test_reader import same_events
 from crpipe.events.batch import Events
 from crpipe.inference.event_displays import show_events
-from crpipe.inference.predict import check_generated, checked_columns, predict_block, predicted_columns, table_of
+from crpipe.inference.predict import (
+    check_generated,
+    checked_columns,
+    predict_block,
+    predicted_columns,
+    table_of,
+)
 from crpipe.report.figure_context import FigureContext, figures_of
 from crpipe.split.hashing import identities
 from crpipe.train.workload import (
@@ -30,19 +35,21 @@ from crpipe.train.workload import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from pathlib import Path
+
+    from numpy.typing import NDArray
 
     from crpipe.inference.checkpoints import LoadedModel
     from crpipe.train.workload import Columns
 
 KIND = "workload"
+BASELINE = "the baseline"
 _ALONE = 4  # events that are predicted one by one
 _FEW = (1, 2, 5)
 
 
 def _predict(case: Case, trained: LoadedModel, events: Events, seed: int = 1) -> Events | Columns:
     """Predict as the engine does: it refuses other shapes."""
-    torch.manual_seed(7)
     with torch.no_grad():
         return predict_block(trained, events, case.layout, torch.Generator().manual_seed(seed))
 
@@ -85,9 +92,14 @@ def test_predictions_follow_from_their_arguments(case: Case) -> None:
     method = f"{trained.name}.predict"
     weights = {name: value.clone() for name, value in trained.model.state_dict().items()}
     first = _columns(events, _predict(case, trained, events))
-    if not same_events(case.events, Events({n: events.columns[n] for n in case.events.columns}, events.multiplicity, events.items)):
+    if not same_events(
+        case.events,
+        Events({n: events.columns[n] for n in case.events.columns}, events.multiplicity, events.items),
+    ):
         refuse(method, "its events unchanged", "other values after the call")
-    changed = [name for name, value in trained.model.state_dict().items() if not torch.equal(value, weights[name])]
+    changed = [
+        name for name, value in trained.model.state_dict().items() if not torch.equal(value, weights[name])
+    ]
     if changed:
         refuse(method, "the model unchanged", f"another {changed[0]}")
     apart = _same(first, _columns(events, _predict(case, trained, events)), exactly=True)
@@ -103,12 +115,17 @@ def test_a_prediction_does_not_depend_on_the_other_events(case: Case) -> None:
     if _same(whole, _columns(events, _predict(case, trained, events, seed=2)), exactly=True):
         pytest.skip("it draws random numbers")
     mixed = np.random.default_rng(5).permutation(len(events))
-    apart = _same({n: v[mixed] for n, v in whole.items()}, _columns(events.take(mixed), _predict(case, trained, events.take(mixed))))
+    apart = _same(
+        {n: v[mixed] for n, v in whole.items()},
+        _columns(events.take(mixed), _predict(case, trained, events.take(mixed))),
+    )
     if apart:
         refuse(method, "one row for each event, in their order", f"{apart} in another order")
     for number in np.linspace(0, len(events) - 1, _ALONE).astype(int):
         alone = events.take(np.array([number]))
-        apart = _same({n: v[[number]] for n, v in whole.items()}, _columns(alone, _predict(case, trained, alone)))
+        apart = _same(
+            {n: v[[number]] for n, v in whole.items()}, _columns(alone, _predict(case, trained, alone))
+        )
         if apart:
             refuse(method, f"the same for event {number} alone as among others", apart)
 
@@ -143,7 +160,10 @@ def test_a_validation_has_a_number_for_each_event(case: Case) -> None:
         with torch.no_grad(), WorkloadCall(workload, "validate", events):
             return workload.validate(trained.model, events, torch.Generator().manual_seed(1))
 
-    method, columns = f"{trained.name}.validate", checked_columns(measure(), len(events), f"{trained.name}.validate")
+    method, columns = (
+        f"{trained.name}.validate",
+        checked_columns(measure(), len(events), f"{trained.name}.validate"),
+    )
     declared = [metric.name for metric in workload.validation_metrics]
     if sorted(columns) != sorted(declared):
         refuse(method, f"the columns of validation_metrics, {sorted(declared)}", f"{sorted(columns)}")
@@ -168,17 +188,26 @@ def _score(case: Case, trained: LoadedModel, pair: tuple[Events, Any], folder: P
     truth = weighed(pair[0], case.layout.weight)
     folder.mkdir(exist_ok=True)
     with figures_of(FigureContext("contract", copies=False)), WorkloadCall(trained.workload, "score", truth):
-        return {str(name): float(value) for name, value in trained.workload.score(truth, pair[1], folder).items()}
+        return {
+            str(name): float(value) for name, value in trained.workload.score(truth, pair[1], folder).items()
+        }
 
 
 def _judge(case: Case, trained: LoadedModel, truth: Events, numbers: dict[str, float], what: str) -> None:
+    """Fail where a declared number that the events are enough for is missing, or not finite.
+
+    A baseline may lack what it does not predict, such as an uncertainty.
+    """
     groups = len(np.unique(identities([truth.columns[name] for name in case.layout.group])))
     for metric in trained.workload.metrics:
-        enough = metric.groups <= groups and not metric.needs
-        if enough and metric.name not in numbers:
-            refuse(f"{trained.name}.score", f"{metric.name}, which metrics declares, of {what}", f"{sorted(numbers)}")
-        if enough and not np.isfinite(numbers[metric.name]):
-            refuse(f"{trained.name}.score", f"a finite {metric.name} of {what}", f"{numbers[metric.name]}")
+        if metric.groups > groups or metric.needs or (what == BASELINE and metric.name not in numbers):
+            continue
+        if not np.isfinite(numbers.get(metric.name, np.nan)):
+            refuse(
+                f"{trained.name}.score",
+                f"a finite {metric.name}, which `metrics` declares, of {what} of {len(truth)} events",
+                f"{numbers.get(metric.name, sorted(numbers))}",
+            )
 
 
 def test_scores_of_model_and_baseline_are_finite(case: Case, tmp_path: Path) -> None:
@@ -188,14 +217,18 @@ def test_scores_of_model_and_baseline_are_finite(case: Case, tmp_path: Path) -> 
     if isinstance(trained.workload, Baseline):
         with WorkloadCall(trained.workload, "baseline", events):
             columns, again = (trained.workload.baseline(events) for _ in range(2))
-        found["the baseline"] = checked_columns(columns, len(events), f"{trained.name}.baseline")
-        if _same(found["the baseline"], checked_columns(again, len(events), f"{trained.name}.baseline"), exactly=True):
+        found[BASELINE] = checked_columns(columns, len(events), f"{trained.name}.baseline")
+        if _same(
+            found[BASELINE],
+            checked_columns(again, len(events), f"{trained.name}.baseline"),
+            exactly=True,
+        ):
             refuse(f"{trained.name}.baseline", "the same columns for the same events", "others")
     for what, prediction in found.items():
         for count in (*(few for few in _FEW if few < len(events)), len(events)):
             truth, few = _sized(events, prediction, count)
             numbers = _score(case, trained, (truth, few), tmp_path / f"{count}-{what.split()[-1]}")
-            _judge(case, trained, truth, numbers, f"{what} of {count} events")
+            _judge(case, trained, truth, numbers, what)
     _whole_figures(f"{trained.name}.score", tmp_path)
 
 
@@ -230,7 +263,9 @@ def test_a_table_of_its_own_is_a_table(case: Case) -> None:
     if not all(isinstance(table, pa.Table) for table in tables):
         refuse(f"{trained.name}.table", "a pyarrow.Table", type(tables[0]).__name__)
     if tables[0].schema != tables[1].schema:
-        refuse(f"{trained.name}.table", "the same columns and types for any events", f"{tables[1].schema.names}")
+        refuse(
+            f"{trained.name}.table", "the same columns and types for any events", f"{tables[1].schema.names}"
+        )
 
 
 def test_histograms_are_arrays(case: Case) -> None:
@@ -251,28 +286,38 @@ def test_generated_events_follow_from_the_seed(case: Case) -> None:
     workload = trained.workload
     if not isinstance(workload, Generates):
         pytest.skip("it has no `generate`")
-    asked = Events(events.columns, np.zeros(len(events), np.uint32), np.empty((0, len(case.layout.items)), np.float32))
+    asked = Events(
+        events.columns, np.zeros(len(events), np.uint32), np.empty((0, len(case.layout.items)), np.float32)
+    )
 
-    def drawn(seed: int) -> tuple[np.ndarray, Events]:
-        generator = torch.Generator().manual_seed(seed)
-        torch.manual_seed(7)
+    def drawn(seed: int) -> tuple[NDArray[Any], Events]:
+        """Draw the numbers of items with one seed, the items with another."""
+        first, second = (torch.Generator().manual_seed(each) for each in (1, seed))
         with torch.no_grad(), WorkloadCall(workload, "generate", asked):
-            counts = np.asarray(workload.multiplicities(trained.model, asked, generator))
-            return counts, workload.generate(trained.model, asked, counts.astype(np.int64), generator)
+            counts = np.asarray(workload.multiplicities(trained.model, asked, first))
+            return counts, workload.generate(trained.model, asked, counts.astype(np.int64), second)
 
     counts, made = drawn(1)
     if counts.shape != (len(events),) or counts.dtype.kind not in "iu" or counts.min() < 0:
-        refuse(f"{trained.name}.multiplicities", f"[{len(events)}] numbers of at least 0", f"{counts.dtype} {counts.shape}")
+        refuse(
+            f"{trained.name}.multiplicities",
+            f"[{len(events)}] numbers of at least 0",
+            f"{counts.dtype} {counts.shape}",
+        )
     check_generated(made, len(events), case.layout, f"{trained.name}.generate")
     method = f"{trained.name}.generate"
     if not np.array_equal(made.multiplicity, counts):
         refuse(method, "the numbers of items that were asked for", "others")
-    lost = [name for name, values in events.columns.items() if not np.array_equal(made.columns.get(name), values)]
+    lost = [
+        name for name, values in events.columns.items() if not np.array_equal(made.columns.get(name), values)
+    ]
     if lost:
         refuse(method, f"the column {lost[0]} as it was given", "another one")
     if not np.isfinite(made.items).all():
         refuse(method, "finite items", "others")
-    _, same = drawn(1)
+    counts_again, same = drawn(1)
+    if not np.array_equal(counts, counts_again):
+        refuse(f"{trained.name}.multiplicities", "the same numbers for the same seed", "others")
     if not same_events(made, same):
         refuse(method, "the same events for the same seed", "others")
     if len(made.items) and same_events(made, drawn(2)[1]):

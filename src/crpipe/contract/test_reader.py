@@ -6,7 +6,6 @@ import copy
 import itertools
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 
 from crpipe.config.loading import validate
@@ -15,8 +14,9 @@ from crpipe.core.errors import ConfigError, CrpipeError, FormatError
 from crpipe.events.batch import Events, concatenate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
+
+    import numpy as np
 
     from crpipe.campaign.readers import CheckedReader
 
@@ -43,7 +43,9 @@ def test_rows_are_as_the_layout_says(case: Case) -> None:
     for path in case.files:
         for block in reader.rows(path):
             for field in reader.layout.events:
-                _legal(f"{reader.name}.rows", path, field.name, block.columns[field.name], field.low, field.high)
+                _legal(
+                    f"{reader.name}.rows", path, field.name, block.columns[field.name], field.low, field.high
+                )
             for column, field in enumerate(reader.layout.items):
                 _legal(f"{reader.name}.rows", path, field.name, block.items[:, column], field.low, field.high)
 
@@ -70,7 +72,10 @@ def test_rows_are_the_same_each_time(case: Case) -> None:
     reader, other = case.reader(), case.reader()
     for path in case.files:
         first = rows_of(reader, path)
-        for name, events in (("a second pass", rows_of(reader, path)), ("another reader", rows_of(other, path))):
+        for name, events in (
+            ("a second pass", rows_of(reader, path)),
+            ("another reader", rows_of(other, path)),
+        ):
             if first is not None and (events is None or not same_events(first, events)):
                 refuse(f"{reader.name}.rows", f"the same rows of {path.name} each time", f"others in {name}")
         pairs = list(itertools.zip_longest(reader.rows(path), reader.rows(path)))
@@ -117,7 +122,9 @@ def test_a_truncated_file_is_refused_by_its_name(case: Case, tmp_path: Path, lef
         elif str(cut) not in str(error):
             refuse(f"{reader.name}.{method}", what, str(error))
         elif getattr(reader.reader, "formats", ()) and not isinstance(error, FormatError):
-            refuse(f"{reader.name}.{method}", f"FormatError for {cut.name}", f"{type(error).__name__}: {error}")
+            refuse(
+                f"{reader.name}.{method}", f"FormatError for {cut.name}", f"{type(error).__name__}: {error}"
+            )
 
 
 def _error_of(read: object) -> Exception | None:
@@ -146,5 +153,3 @@ def refuse_unknown_option(case: Case, kind: str) -> None:
             return
         refuse(f"{case.plugin(kind)}Options", "one line on no_such_option", str(error))
     refuse(f"{case.plugin(kind)}Options", 'an unknown option to be refused (extra="forbid")', "it is taken")
-
-

@@ -1,4 +1,4 @@
-"""The contract of a simulator: files follow from their names and the seed alone, and its reader reads them."""
+"""The contract of a simulator: files follow from name and seed alone, and its reader reads them."""
 
 from __future__ import annotations
 
@@ -107,7 +107,9 @@ def test_events_simulated_again_are_those_events(case: Case) -> None:
     if any((values != before[name]).any() for name, values in events.columns.items()):
         refuse(method, "the columns that it was given unchanged", "other values")
     if len(made) != len(events) or made.items.shape[1] != len(case.layout.items):
-        refuse(method, f"{len(events)} events of the layout", f"{len(made)} with {made.items.shape[1]} columns")
+        refuse(
+            method, f"{len(events)} events of the layout", f"{len(made)} with {made.items.shape[1]} columns"
+        )
     if not same_events(made, same):
         refuse(method, "the same events for the same seed", "others")
     if same_events(made, other):
