@@ -2,4 +2,4 @@
 
 from crpipe.core.errors import require
 
-require("pytest", extra="test", why="to run the contract's tests")
+require("pytest", extra="contract", why="to run the contract's tests")

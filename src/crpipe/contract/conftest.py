@@ -24,8 +24,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     stash, kind = metafunc.config.stash, metafunc.module.KIND
     if _CASES not in stash:
         stash[_CASES] = _asked_for(metafunc.config)
-    plugins = {case.plugin_key(kind): case for case in reversed(stash[_CASES]) if case.has(kind)}
-    metafunc.parametrize("case", [*reversed(plugins.values())], ids=lambda case: case.name)
+    plugins: dict[tuple[str, str], Case] = {}
+    for case in stash[_CASES]:
+        if case.has(kind):
+            plugins.setdefault(case.plugin_key(kind), case)
+    metafunc.parametrize("case", [*plugins.values()], ids=lambda case: case.name)
 
 
 def _asked_for(config: pytest.Config) -> list[Case]:

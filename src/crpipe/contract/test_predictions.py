@@ -213,17 +213,15 @@ def _judge(case: Case, trained: LoadedModel, truth: Events, numbers: dict[str, f
 def test_scores_of_model_and_baseline_are_finite(case: Case, tmp_path: Path) -> None:
     """All declared numbers, of all events and of few; figures are written; nothing is changed."""
     trained, events = case.trained(), case.events
-    found = {"predictions": _predict(case, trained, events)}
+    found: dict[str, Events | Columns] = {"predictions": _predict(case, trained, events)}
     if isinstance(trained.workload, Baseline):
         with WorkloadCall(trained.workload, "baseline", events):
-            columns, again = (trained.workload.baseline(events) for _ in range(2))
-        found[BASELINE] = checked_columns(columns, len(events), f"{trained.name}.baseline")
-        if _same(
-            found[BASELINE],
-            checked_columns(again, len(events), f"{trained.name}.baseline"),
-            exactly=True,
-        ):
-            refuse(f"{trained.name}.baseline", "the same columns for the same events", "others")
+            made = [trained.workload.baseline(events) for _ in range(2)]
+        method = f"{trained.name}.baseline"
+        columns, again = (checked_columns(each, len(events), method) for each in made)
+        if _same(columns, again, exactly=True):
+            refuse(method, "the same columns for the same events", "others")
+        found[BASELINE] = columns
     for what, prediction in found.items():
         for count in (*(few for few in _FEW if few < len(events)), len(events)):
             truth, few = _sized(events, prediction, count)
@@ -309,7 +307,9 @@ def test_generated_events_follow_from_the_seed(case: Case) -> None:
     if not np.array_equal(made.multiplicity, counts):
         refuse(method, "the numbers of items that were asked for", "others")
     lost = [
-        name for name, values in events.columns.items() if not np.array_equal(made.columns.get(name), values)
+        name
+        for name, values in events.columns.items()
+        if name not in made.columns or not np.array_equal(made.columns[name], values)
     ]
     if lost:
         refuse(method, f"the column {lost[0]} as it was given", "another one")

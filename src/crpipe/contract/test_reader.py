@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +15,7 @@ from crpipe.core.errors import ConfigError, CrpipeError, FormatError
 from crpipe.events.batch import Events, concatenate
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     import numpy as np
@@ -114,7 +116,7 @@ def test_a_truncated_file_is_refused_by_its_name(case: Case, tmp_path: Path, lef
     cut.write_bytes(content[: int(left * len(content))])
     reader = case.reader()
     for method, read in (("rows", rows_of), ("totals", type(reader).totals)):
-        error = _error_of(lambda read=read: read(reader, cut))  # type: ignore[misc]
+        error = _error_of(partial(read, reader, cut))
         what = f"an error that names {cut.name}, cut to {left:.0%}"
         if error is None:
             if method == "rows" or not left:
@@ -127,9 +129,9 @@ def test_a_truncated_file_is_refused_by_its_name(case: Case, tmp_path: Path, lef
             )
 
 
-def _error_of(read: object) -> Exception | None:
+def _error_of(read: Callable[[], object]) -> Exception | None:
     try:
-        read()  # type: ignore[operator]
+        read()
     except CrpipeError as error:
         return error
     return None
