@@ -35,7 +35,7 @@ BUDGET = {
     "workflow": (8, 1730),
     "cli": (8, 2240),
     "api": (2, 535),
-    "contract": (8, 1300),
+    "contract": (9, 1565),
 }
 
 

@@ -105,6 +105,9 @@ def test_predictions_follow_from_their_arguments(case: Case) -> None:
     apart = _same(first, _columns(events, _predict(case, trained, events)), exactly=True)
     if apart:
         refuse(method, "the same prediction for the same seed", apart)
+    made = _predict(case, trained, events)
+    if isinstance(made, Events) and made.multiplicity.dtype != np.uint32:
+        refuse(method, "multiplicities of uint32", f"{made.multiplicity.dtype}")
 
 
 def test_a_prediction_does_not_depend_on_the_other_events(case: Case) -> None:
