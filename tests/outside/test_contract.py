@@ -6,17 +6,7 @@ import pytest
 
 from outside.lab import HITS, TILES, Lab, changed
 
-SUITE = (
-    "-m",
-    "pytest",
-    "-q",
-    "-p",
-    "crpipe.contract.plugin",
-    "--pyargs",
-    "crpipe.contract",
-    "-m",
-    "not slow",
-)
+SUITE = ("-m", "pytest", "-q", "-p", "crpipe.contract.plugin", "--pyargs", "crpipe.contract")
 
 
 @pytest.mark.slow

@@ -92,13 +92,6 @@ def test_spans_are_inclusive_and_cover_the_file(campaign):
     assert set(metadata["batch_id"]) == {42_000}
 
 
-def test_same_arguments_same_bytes(tmp_path):
-    first = sha256(written(tmp_path))
-    assert sha256(written(tmp_path)) == first
-    assert sha256(written(tmp_path, number=42_001)) != first
-    assert sha256(written(tmp_path, seed=2)) != first
-
-
 def test_row_groups_do_not_change_what_a_file_holds(tmp_path, monkeypatch):
     options = NeutrinoTelescopeOptions(events_per_file=400)
     together = pq.read_table(written(tmp_path, options))
