@@ -167,11 +167,10 @@ def test_collate_changes_no_event(case: Case) -> None:
 def test_collate_at_the_same_time(case: Case) -> None:
     """Several threads make batches beside the training (load.collate_workers)."""
     workload, events = case.workload(), case.events
-    halves = [np.arange(start, len(events), 2) for start in (0, 1) if start < len(events)]
-    wanted = [case.batch(workload, events, half, _SEED) for half in halves]
+    index = np.arange(len(events))
+    alone = [case.batch(workload, events, index, (seed,)) for seed in range(8)]
     with ThreadPoolExecutor(4) as threads:
-        jobs = [(half, batch) for half, batch in zip(halves, wanted, strict=True)] * 4
-        made = threads.map(lambda job: case.batch(workload, events, job[0], _SEED), jobs)
-        same = [same_batches(batch, job[1]) for batch, job in zip(made, jobs, strict=True)]
+        together = threads.map(lambda seed: case.batch(workload, events, index, (seed,)), range(8))
+        same = [same_batches(*pair) for pair in zip(together, alone, strict=True)]
     if not all(same):
         refuse(f"{case.plugin(KIND)}.collate", "the same tensors from several threads at once", "others")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from crpipe.train.workload import Metrics, Workload
 
 KIND = "workload"
-_DRAWS = 24  # of a loss with random numbers, whose means are compared
+_DRAWS = 16  # of a loss with random numbers, whose means are compared
 _SIGMAS = 6.0
 _EXACT = 1e-4  # relative; sums of float32 in another order
 _MICRO = 3  # micro-batches of a batch
@@ -241,10 +241,9 @@ def test_losses_and_gradients_are_finite(case: Case, precision: str) -> None:
         for what, events in _small_batches(case):
             trial.model.zero_grad(set_to_none=True)
             with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
-                loss, metrics = trial.loss(phase, events)
-            for name, value in {"loss": loss, **metrics}.items():
-                if name == "loss" and not torch.isfinite(value):
-                    refuse(trial.named(phase), f"a finite loss of {what} in {precision}", f"{value.item()}")
+                loss, _ = trial.loss(phase, events)
+            if not torch.isfinite(loss):
+                refuse(trial.named(phase), f"a finite loss of {what} in {precision}", f"{loss.item()}")
             if loss.requires_grad:
                 loss.backward()  # type: ignore[no-untyped-call]
             for name, parameter in trial.model.named_parameters():

@@ -213,6 +213,7 @@ def _judge(case: Case, trained: LoadedModel, truth: Events, numbers: dict[str, f
             )
 
 
+@pytest.mark.slow  # it makes all figures, several times
 def test_scores_of_model_and_baseline_are_finite(case: Case, tmp_path: Path) -> None:
     """All declared numbers, of all events and of few; figures are written; nothing is changed."""
     trained, events = case.trained(), case.events
@@ -239,6 +240,7 @@ def _whole_figures(method: str, folder: Path) -> None:
             refuse(method, f"{path.name} to be a whole SVG figure", "one without an end")
 
 
+@pytest.mark.slow
 def test_chosen_events_are_shown(case: Case, tmp_path: Path) -> None:
     """Places among the events, and numbers with names of their own."""
     trained, events = case.trained(), case.events
