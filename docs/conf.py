@@ -5,13 +5,13 @@ import sys
 from pathlib import Path
 
 DOCS = Path(__file__).parent
-sys.path.insert(0, str(DOCS.parent / "src"))
+sys.path[:0] = [str(DOCS.parent / "src"), str(DOCS)]
 
+from commands import manual  # noqa: E402 - of this folder
 from typer.main import get_command  # noqa: E402
 
 import crpipe  # noqa: E402 - from this clone
 from crpipe.cli.app import app as verbs  # noqa: E402
-from crpipe.cli.help import manual  # noqa: E402
 from crpipe.config.loading import load_config  # noqa: E402
 from crpipe.config.reference import key_table  # noqa: E402
 from crpipe.core.files import write_text  # noqa: E402

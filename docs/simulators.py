@@ -14,6 +14,7 @@ import statistics
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ import uproot
 from crpipe.core.ranges import Range
 from crpipe.workloads.direction.simulator.files import write_batch
 from crpipe.workloads.direction.simulator.options import NeutrinoTelescopeOptions
-from crpipe.workloads.muons.simulator.files import file_names, write_file
+from crpipe.workloads.muons.simulator.files import AirShowers
 from crpipe.workloads.muons.simulator.options import AirShowersOptions
 from crpipe.workloads.xec.sensors import INNER, sensor_map
 from crpipe.workloads.xec.simulator.files import write_gammas
@@ -161,8 +162,9 @@ def muons(folder: Path, files: int) -> None:
     """Print a line for each setting."""
     path, name = folder / "bundles.parquet", Range(0, 999)
     for setting, options in SHOWERS.items():
-        file = file_names(options, name)[0]
-        seconds = [cpu_seconds(lambda: write_file(options, 1, name, file, path)) for _ in range(files + 1)]  # noqa: B023
+        simulator = AirShowers(options)
+        write = partial(simulator.write, name, simulator.files(name)[0], 1, path)
+        seconds = [cpu_seconds(write) for _ in range(files + 1)]
         median, table = statistics.median(seconds[1:]), pq.read_table(path, columns=["muons"])
         rows, count = len(table), len(table["muons"].combine_chunks().flatten())
         speed = f"{rows / median:12,.0f} rows/s {count / median:11,.0f} muons/s"

@@ -52,7 +52,7 @@ def crpipe(folder: Path, geometry: Path, collate: str, workers: int) -> Epoch:
         seed = (1, next(numbers))
         loader = Loader(folder, "train", batch_events=BATCH, seed=seed, epochs=1, prefetch=load.prefetch)
         with contextlib.closing(
-            loader.made(variable if collate == "variable" else flat, workers=workers)
+            loader.prepared_batches(variable if collate == "variable" else flat, workers=workers)
         ) as stream:
             for events, _ in stream:
                 yield events.columns["event_id"]

@@ -184,7 +184,7 @@ def fed_by_loader(run: Run, chosen: Setting, device: torch.device, *, small: boo
     )
     collate = functools.partial(stepper.collate_ahead, seed=(1,))
     seconds = 2.0 if small else min(60.0, run.left() / 2 - 25.0)
-    with closing(source.made(collate, workers=config.load.collate_workers)) as stream:
+    with closing(source.prepared_batches(collate, workers=config.load.collate_workers)) as stream:
         warm = Fed(stepper, stream)
         for _ in range(3 if small else BATCHES):
             warm.step()

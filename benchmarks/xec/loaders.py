@@ -52,7 +52,7 @@ def crpipe(folders: list[Path], hands_out: str, batch: int, workers: int) -> Epo
     none = torch.tensor(-1.0)
     make = raw if hands_out == "raw" else normalised
     loader = Loader(folders, "train", batch_events=batch, seed=(1,), epochs=1 << 20)
-    stream = loader.made(make, workers=workers)
+    stream = loader.prepared_batches(make, workers=workers)
 
     def epoch() -> Iterator[Any]:
         left = loader.events

@@ -47,10 +47,10 @@ from crpipe.report.estimates import measure_ratios
 from crpipe.report.series import chain_rows
 from crpipe.report.status import render_status, status_json
 from crpipe.report.summary import render_summary
-from crpipe.source.listing import read_list
 from crpipe.source.pelican.tokens import Tokens
 from crpipe.source.pelican.webdav import parse_listing
 from crpipe.source.positions import RecordedPositions
+from crpipe.source.range_files import read_list
 from crpipe.train.checkpoints import checkpoint_file, read_receipt
 from crpipe.workloads.direction.layout import read_geometry
 from crpipe.workloads.direction.reading.prometheus import geometry_of, read_sensors
@@ -406,7 +406,7 @@ def read_checkpoint(folder):
     named = folder / mutations.named_by_hash("checkpoint-k-0.pt", path.read_bytes())
     named.write_bytes(path.read_bytes())
     try:
-        trained = open_checkpoint(named, named=NAMED)
+        trained = open_checkpoint(named, allowed_plugins=NAMED)
         open_its_reader(trained)
         return digest({name: value.numpy() for name, value in trained.model.state_dict().items()})
     finally:
@@ -423,7 +423,7 @@ def read_named_checkpoint(folder):
     named = folder / (folder / "name").read_text()
     named.write_bytes((folder / "checkpoint.pt").read_bytes())
     try:
-        return digest(open_checkpoint(named, named=NAMED).model.state_dict()["weight"].numpy())
+        return digest(open_checkpoint(named, allowed_plugins=NAMED).model.state_dict()["weight"].numpy())
     finally:
         named.unlink()
 

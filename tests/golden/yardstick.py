@@ -236,7 +236,7 @@ def main(folder):
             " ".join([*re.match(r"(config|outliers|shards|tb)? ?\S+", verb)[0].split(), "--help"]),
             told=hashed,
         )
-    for verb in ("config default", "config schema", "config table", "config commands"):
+    for verb in ("config default", "config schema", "config table"):
         done(verb, told=hashed)
     (folder / "products.txt").write_text("\n".join([*products, ""]))
     (folder / "words.txt").write_text("\n".join([*words, *done.words, ""]))

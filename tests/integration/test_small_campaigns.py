@@ -8,7 +8,7 @@ import pytest
 
 from crpipe.core.ranges import Range
 from crpipe.workloads.muons.layout import SCHEMA
-from crpipe.workloads.muons.simulator.files import file_names, write_file
+from crpipe.workloads.muons.simulator.files import AirShowers
 from crpipe.workloads.muons.simulator.options import AirShowersOptions
 from runs import Campaign
 
@@ -79,11 +79,11 @@ def test_two_held_out_showers_no_outlier_and_a_range_without_any_muon(tmp_path):
     names = {name: Range.parse(name) for name in ("0000000-0000001", "0000002-0000003")}
     for name, files in zip(names, ((options, small), (None, none)), strict=True):
         (raw / name).mkdir(parents=True)
-        for file, of in zip(file_names(options, names[name]), files, strict=True):
+        for file, of in zip(AirShowers(options).files(names[name]), files, strict=True):
             if of is None:
                 pq.write_table(SCHEMA.empty_table(), raw / name / file)
             else:
-                write_file(of, 1, names[name], file, raw / name / file)
+                AirShowers(of).write(names[name], file, 1, raw / name / file)
     campaign = begin(
         tmp_path,
         last=3,

@@ -1,6 +1,7 @@
 """The tutorial notebook and the page on Python, on a campaign of three tiny ranges that ran to its end."""
 
 import re
+import shutil
 import subprocess
 import sys
 
@@ -9,6 +10,9 @@ import pytest
 from nbclient import NotebookClient
 
 from runs import REPOSITORY, environment
+
+sys.path.insert(0, str(REPOSITORY / "docs"))
+import demo_numbers
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 DOCS = REPOSITORY / "docs"
@@ -57,3 +61,33 @@ def test_the_pictures_of_the_first_pages_are_made_by_their_command(demo, tmp_pat
         "demo-losses.svg",
         "demo-bundles.svg",
     }
+
+
+def test_the_tables_of_the_demos_are_written_and_compared_by_their_script(demo, tmp_path):
+    for name in ("demo_numbers.py", "evaluation.md"):
+        shutil.copy(DOCS / name, tmp_path)
+    page, script = tmp_path / "evaluation.md", [sys.executable, tmp_path / "demo_numbers.py"]
+    variables = environment({"PYTHONPATH": str(REPOSITORY / "src")})
+
+    def run(*words):
+        return subprocess.run(
+            [*script, *words, "runs/demo"],
+            cwd=demo,
+            env=variables,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    assert run().returncode == 1  # the page has the numbers of the demo, this run is a small one
+    assert run("--write").returncode == 0
+    assert run().returncode == 0
+    page.write_text(page.read_text().replace("(100 events", "(101 events"))
+    done = run()
+    assert (done.returncode, done.stderr.count("\n  page |"), "101 events" in done.stderr) == (1, 1, True)
+
+
+def test_numbers_of_a_demo_agree_where_their_errors_allow_it():
+    assert demo_numbers.near(" 0.65 ± 0.04 ", " 0.55 ± 0.03 ")
+    assert not demo_numbers.near(" 0.65 ± 0.02 ", " 0.55 ± 0.02 ")
+    assert not demo_numbers.near(" 0.65 ± 0.02 ", "  ")

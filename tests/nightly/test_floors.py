@@ -16,7 +16,7 @@ from crpipe.core.ranges import Range
 from crpipe.events.batch import Events, concatenate
 from crpipe.workloads.muons.scoring import metrics
 from crpipe.workloads.muons.scoring.score import sample_of
-from crpipe.workloads.muons.simulator.files import file_names, resimulate, write_file
+from crpipe.workloads.muons.simulator.files import AirShowers, resimulate
 from crpipe.workloads.muons.simulator.options import AirShowersOptions
 from runs import REPOSITORY
 
@@ -33,8 +33,8 @@ def held_out(config, seed, folder):
     showers = ranges * options.files_per_range * options.showers_per_file * config.split.validation_fraction
     of_one = options.model_copy(update={"files_per_range": 1, "showers_per_file": round(showers)})
     name = Range.parse("0000000-0000000")
-    (file,) = file_names(of_one, name)
-    write_file(of_one, seed, name, file, folder / file)
+    (file,) = AirShowers(of_one).files(name)
+    AirShowers(of_one).write(name, file, seed, folder / file)
     reader = open_reader(config.source.reader, config.options("reader"))
     events = concatenate(list(reader.rows(folder / file, {})))
     bulk = np.flatnonzero(events.multiplicity <= config.split.threshold)
@@ -46,7 +46,7 @@ def floors(config, seed, folder):
     options, truth = held_out(config, seed, folder)
     again = Events(dict(truth.columns), *resimulate(options, 10_000 + seed, truth.columns))
     real, generated = sample_of(truth), sample_of(again)
-    found = metrics.verdicts(real, generated)
+    found = metrics.classifier_scores(real, generated)
     assert found.keys() == {*NAMES}
     return [(found[name].auc(), found[name].error()) for name in NAMES]
 

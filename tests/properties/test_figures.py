@@ -8,7 +8,7 @@ import pytest
 from crpipe.events.batch import Events
 from crpipe.report.figure_style import FORMATS
 from crpipe.workloads.muons import MuonGan, MuonGanOptions
-from crpipe.workloads.muons.scoring import plots
+from crpipe.workloads.muons.scoring import score
 from crpipe.workloads.muons.scoring.score import sample_of
 
 FIGURES = {
@@ -57,4 +57,4 @@ def test_score_gives_finite_numbers_and_figures(tmp_path):
 def test_figures_of_a_generator_that_makes_nothing(tmp_path):
     real = sample_of(bundles(seed=1))
     none = replace(real, multiplicity=np.zeros(400, np.uint32), muons=np.zeros((0, 3), np.float32))
-    assert {path.stem for path in plots.draw_all(real, none, {}, tmp_path)} == FIGURES
+    assert {path.stem for path in score.draw_all(real, none, {}, tmp_path)} == FIGURES

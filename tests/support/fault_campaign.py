@@ -77,7 +77,7 @@ ONCE = frozenset({"init"})  # refuse to do again what they have done
 # Verbs without a step, and why.
 LEFT_OUT = {
     "run": "starts Snakemake, which starts the verbs above",
-    "config default, config schema, config table, config commands, version": "print what is in the package",
+    "config default, config schema, config table, version": "print what is in the package",
     "logs": "prints logs of Snakemake's jobs",
     "token": "reads and writes in the home directory only",
     "tb merge": "reads event files that TensorBoard reads",

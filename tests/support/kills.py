@@ -137,14 +137,13 @@ def began(campaign, process):
 
 
 def strike(how, head, victim, pause_s):
-    """Send a signal, or two with a pause between them, to a process; without one, to the head's group."""
+    """Send a signal, or two with a pause between them, to a process, else to the head and its jobs."""
+    victims = [victim] if victim is not None else [psutil.Process(head.pid), *children(head)]
     for number, name in enumerate(how.split(" then ")):
         time.sleep(pause_s if number else 0)
-        with suppress(psutil.NoSuchProcess, ProcessLookupError):
-            if victim is None:
-                os.killpg(head.pid, signal.Signals[f"SIG{name}"])
-            else:
-                victim.send_signal(signal.Signals[f"SIG{name}"])
+        for process in victims:
+            with suppress(psutil.NoSuchProcess, ProcessLookupError):
+                process.send_signal(signal.Signals[f"SIG{name}"])
 
 
 def victim_of(who, head, job):

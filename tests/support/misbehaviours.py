@@ -1,31 +1,41 @@
 """What a server does wrong: each is a function of a request and its good answer; see misbehaving.py."""
 
 import asyncio
+import os
 
 from misbehaving import REASONS, Reply
 
 LONG_S = 60.0  # longer than any limit of the tests
 
 
-def status(code, **headers):
+def content(size, mark=b"x"):
+    """Return what begins and ends as a Parquet file does."""
+    return b"PAR1" + os.urandom(size - 8 - len(mark)) + mark + b"PAR1"
+
+
+FILES = {f"{letter}.parquet": content(3000 + rank) for rank, letter in enumerate("abcd")}
+ONE = "b.parquet"
+OTHER = content(len(FILES[ONE]), b"y")
+
+
+def status(code, headers=None):
     """Answer with an error."""
 
     async def fault(request, _):
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        await request.send(Reply(code, named, b"injected"))
+        await request.send(Reply(code, headers or {}, b"injected"))
 
     return fault
 
 
-def cut(share, *, length=True, chunked=False):
-    """Send a share of the body, then break the connection."""
+def cut(share, framing="length"):
+    """Send a share of the body, then break the connection; framing: its length, a close, or chunks."""
 
     async def fault(request, reply):
         body = reply.body[: int(len(reply.body) * share)]
-        if chunked:
+        if framing == "chunks":
             reply.headers |= {"Content-Length": None, "Transfer-Encoding": "chunked"}
             body = b"%x\r\n%s\r\n" % (len(body), body) if body else b""
-        elif not length:
+        elif framing == "close":
             reply.headers |= {"Content-Length": None, "Connection": "close"}
         await request.send(reply, body)
         await asyncio.sleep(0.02)
@@ -44,15 +54,23 @@ def change(change_body):
     return fault
 
 
-def flip(body):
+def _one_bit(body):
     """Change one bit, not at the ends."""
-    place = len(body) // 2
-    return body[:place] + bytes([body[place] ^ 1]) + body[place + 1 :] if body else body
+    middle = len(body) // 2
+    return body[:middle] + bytes([body[middle] ^ 1]) + body[middle + 1 :] if body else body
 
 
-def web_page(body):
-    """An error page that happens to have the right length."""
-    return (b"<!DOCTYPE html><html>" + b" " * len(body))[: len(body)]
+flip = change(_one_bit)
+# An error page that happens to have the right length.
+web_page = change(lambda body: (b"<!DOCTYPE html><html>" + b" " * len(body))[: len(body)])
+shorter = change(lambda body: body[:-9])
+longer = change(lambda body: body + b"more")
+half = change(lambda body: body[: len(body) // 2])
+
+
+def swap(old, new):
+    """Replace a part of the body."""
+    return change(lambda body: body.replace(old.encode(), new.encode("latin1")))
 
 
 def stall(share):
@@ -106,7 +124,7 @@ async def continues(request, _reply):
         await asyncio.sleep(0.05)
 
 
-def endless(piece=b"x" * 65536):
+def _endless(piece):
     """Send a body that never ends, as fast as it is read."""
 
     async def fault(request, reply):
@@ -119,33 +137,51 @@ def endless(piece=b"x" * 65536):
     return fault
 
 
+endless = _endless(b"x" * 65536)
+endless_comments = _endless(b"<!-- -->" * 8192)
+
+
 def raw(data):
     """Send these bytes instead of an answer."""
 
     async def fault(request, _):
-        await request.raw(data)
+        await request.raw(data.encode())
         raise ConnectionError
 
     return fault
 
 
-def body(data, code=200, **headers):
+long_header = raw("HTTP/1.1 200 OK\r\nA: " + "x" * 100_000 + "\r\n\r\n")
+
+
+def body(data, code=200):
     """Answer with this body."""
 
     async def fault(request, _):
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        await request.send(Reply(code, named, data))
+        await request.send(Reply(code, {}, data.encode()))
 
     return fault
 
 
-def header(name, value):
-    """Answer with another value of one header, or without it."""
+# A billion laughs.
+entities = body(
+    '<?xml version="1.0"?><!DOCTYPE l [<!ENTITY a "'
+    + "ha" * 50
+    + '">'
+    + "".join(f'<!ENTITY {chr(98 + n)} "{f"&{chr(97 + n)};" * 50}">' for n in range(8))
+    + ']><D:multistatus xmlns:D="DAV:">&i;</D:multistatus>',
+    207,
+)
+
+
+def headers(values):
+    """Answer with other values of headers, without those that are null; {near} is a server's address."""
 
     async def fault(request, reply):
-        given = value(request) if callable(value) else value
-        reply.headers.pop(name, None)
-        reply.headers |= {} if given is None else {name: given}
+        urls = {role: request.federation.url(role) for role in request.federation.ports}
+        urls["clear_as_tls"] = urls["clear"].replace("http:", "https:")
+        for name, value in values.items():
+            reply.headers[name] = None if value is None else value.format(**urls)
         await request.send(reply)
 
     return fault
@@ -161,20 +197,21 @@ def redirect(role, path="{path}"):
     return fault
 
 
-def replaced(first, then, **validators):
-    """Serve one content at first and cut it; then serve another of the same size.
+def replaced(validators=None):
+    """Serve the file and cut it; then serve another one of the same size.
 
     ``validators``: headers of the two, as pairs.
     """
-    state = {"asked": 0}
+    asked = 0
 
     async def fault(request, _):
-        state["asked"] += 1
-        content = first if state["asked"] == 1 else then
-        reply = request.federation.file(request, content)
-        for name, values in validators.items():
-            reply.headers[name.replace("_", "-")] = values[state["asked"] > 1]
-        if state["asked"] == 1:
+        nonlocal asked
+        asked += 1
+        is_first = asked == 1
+        reply = request.federation.file(request, FILES[ONE] if is_first else OTHER)
+        for name, values in (validators or {}).items():
+            reply.headers[name] = values[not is_first]
+        if is_first:
             await request.send(reply, reply.body[: len(reply.body) // 2])
             raise ConnectionError
         await request.send(reply)
@@ -182,13 +219,21 @@ def replaced(first, then, **validators):
     return fault
 
 
-def replaced_by(content):
+async def outdated(request, _):
     """Serve other bytes, with the checksum that fits them, as a cache does that keeps an old file."""
+    await request.send(request.federation.file(request, OTHER))
 
-    async def fault(request, _):
-        await request.send(request.federation.file(request, content))
 
-    return fault
+async def old_and_cut(request, reply):
+    """Serve half of the old file."""
+    reply.body = OTHER
+    await cut(0.5)(request, reply)
+
+
+async def tagged_cut(request, reply):
+    """Serve half of a file that has an ETag."""
+    reply.headers["ETag"] = '"1"'
+    await cut(0.5)(request, reply)
 
 
 def wait(seconds):
@@ -201,12 +246,15 @@ def wait(seconds):
     return fault
 
 
-def listing(change_names, **options):
-    """Answer with a listing of other names."""
+def listing(change):
+    """Answer with a listing of these ``names``, of ``more`` than there are, or of each ``step``-th file."""
 
     async def fault(request, _):
-        names = change_names(list(request.federation.files))
-        found = request.federation.listing(request.path, names, **options)
-        await request.send(Reply(207, {}, found))
+        there = [*request.federation.files, *change.get("more", ())][:: change.get("step", 1)]
+        body = request.federation.listing(request.path, change.get("names", there))
+        await request.send(Reply(207, {}, body))
 
     return fault
+
+
+long_name = listing({"names": ["x" * 292 + ".parquet"]})

@@ -24,7 +24,7 @@ from crpipe.source.copies import VerificationLog
 from crpipe.source.local import LocalSource
 from crpipe.source.pelican import login, tokens
 from crpipe.source.pelican.director import Namespace
-from crpipe.source.pelican.download import Part
+from crpipe.source.pelican.download import PartialFile
 from loopback import origin
 from loopback.credentials import write_certificates, write_issuer
 from loopback.federation import LoopbackFederation
@@ -73,7 +73,7 @@ def note(folder):
 
 
 def download(folder):
-    with Part(folder / "a.parquet.part", 4, "crc32c") as part:
+    with PartialFile(folder / "a.parquet.part", 4, "crc32c") as part:
         part.write(b"evil")
 
 

@@ -24,6 +24,7 @@ from crpipe.core.errors import CrpipeError
 from crpipe.core.causes import MachineWatch
 from crpipe.source.counting import check_source, ensure_counted
 from crpipe.workflow import rules as decisions
+from crpipe.workflow.monitor import RUN
 from crpipe.workflow.rules import parent_of, reference_ranges, shards_of
 from crpipe.workflow.rules import (
     allocator_settings,
@@ -69,7 +70,7 @@ def refusing():
         with MachineWatch():
             yield
     except CrpipeError as error:
-        print(f"crpipe: {error}", file=sys.stderr)
+        RUN.refuse(error)
         sys.exit(error.exit_code)
 
 
@@ -92,7 +93,8 @@ def prepare_environment():
     Every job of every executor gets this: Slurm's get the head's environment, a job's own Snakemake reads this.
     """
     path = search_path(sys.executable, os.get_exec_path())
-    os.environ.update(allocator_settings(os.environ), PATH=path, CRPIPE_WORKFLOW="1")
+    head = str(os.getpid())
+    os.environ.update(allocator_settings(os.environ), PATH=path, CRPIPE_WORKFLOW=head)
 
 
 def let_no_time_decide():
@@ -158,7 +160,7 @@ def asked_for():
 
 
 def trains():
-    """Tell whether training is among the targets of this call."""
+    """Return whether training is among the targets of this call."""
     return decisions.trains(asked_for(), PATHS.runs)
 
 
@@ -171,7 +173,9 @@ def staging_prerequisites(wildcards):
     if not workflow.is_main_process:
         return []
     workflow.persistence.cleanup_metadata(IOFile(str(PATHS.staged(wildcards.range))))
-    earlier = decisions.staging_prerequisites(CAMPAIGN, wildcards.range, training=trains())
+    earlier = decisions.staging_prerequisites(
+        CAMPAIGN, wildcards.range, training=trains()
+    )
     return list(map(str, earlier))
 
 

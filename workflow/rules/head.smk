@@ -22,70 +22,54 @@ from crpipe.report.failures import kinds_of
 from crpipe.core.journal import ends_of
 from crpipe.workflow import slurm
 from crpipe.workflow.rules import only_looks
-from crpipe.workflow.monitor import (
-    UNNOTIFIED,
-    EventHandler,
-    jobs_table,
-    logs_of,
-    sender,
-    typed,
-)
+from crpipe.workflow.monitor import FOR_A_PERSON, jobs_in, jobs_table, logs_line
 from crpipe.workflow.head import (
+    OWN_SESSION,
     check_folder,
     drop_spent_tables,
+    end_early,
     keep_listings,
     refused_write,
     remove_locks,
     remove_marks,
     resume_deletions,
+    stop_jobs,
     take_lease,
 )
 from crpipe.workflow.head import cancel_orphans, jobs_left
 from crpipe.workflow.head import what_failed, what_stopped
-from crpipe.workflow.head import HeadStop
 
 # Where the journals ended when this call began: what follows is about its own jobs.
 ENDS = ends_of(PATHS.data_journal(), PATHS.train_journal())
 # Only a call that runs jobs is stopped with care.
 EXECUTES = not (workflow.output_settings.dryrun or only_looks(sys.argv))
-WORDS = typed(["snakemake", *sys.argv[1:]])
-SEND = sender() if workflow.is_main_process else None
+WORDS = RUN.words()
 
 
-def speak(text):
-    """Print a text of this workflow's own, or leave that to `crpipe run`."""
-    if SEND is None:
-        print(text, file=sys.stderr, flush=True)
-    else:
-        SEND({"event": "text", "text": text})
-
-
-def inform(text):
+def log_for_person(text):
     """Log a line that a person should see while nothing else happens."""
-    logger.info(text)
-    if SEND is not None:
-        SEND({"event": "say", "text": text})
+    logger.info(text, extra=FOR_A_PERSON)
 
 
 # --- in and out ------------------------------------------------------------------------------------------
 
 
+class JobsOfQuietDryRun(logging.Handler):
+    """Prints the jobs of a quiet dry run, of which Snakemake shows nothing."""
+
+    def emit(self, record):
+        """Print the numbers of the jobs, and nothing else."""
+        if str(getattr(record, "event", "")) == "run_info":
+            print("\n".join(jobs_table(jobs_in(record.stats))))
+
+
 def connect():
-    """Send what happens to `crpipe run`; show the jobs of a quiet dry run, of which Snakemake shows nothing."""
+    """Give the screen the campaign; without a screen, show the jobs of a quiet dry run."""
     quiet = workflow.output_settings.quiet or set()
-    if SEND is not None:
-        logger.addHandler(EventHandler(SEND))
+    if RUN.monitor is not None:
+        RUN.monitor.campaign = CAMPAIGN
     elif workflow.output_settings.dryrun and Quietness.PROGRESS in quiet:
-        logger.addHandler(EventHandler(show_jobs))
-
-
-def show_jobs(event):
-    """Print the jobs of a dry run, and nothing else."""
-    if event["event"] == "jobs":
-        logger.removeHandler(
-            next(each for each in logger.handlers if isinstance(each, EventHandler))
-        )
-        print("\n".join(jobs_table(event["counts"])))
+        logger.addHandler(JobsOfQuietDryRun())
 
 
 def local_jobs():
@@ -94,18 +78,20 @@ def local_jobs():
 
 
 def begin_jobs():
-    """From now on Ctrl-C and SIGTERM stop the local jobs: Snakemake's scheduler has just set its own handler."""
+    """From now on a signal stops the local jobs: Snakemake's scheduler has just set its own handler."""
     if not workflow.is_main_process:
         return
-    STOP.listen(started=True)
+    stop_jobs(STOP, local_jobs, job_shell.terminate)
+    getattr(job_shell, "_process_args", {}).update(OWN_SESSION)
     outlive_full_disks()
     for handler in logger.handlers:
         if not isinstance(handler, logging.FileHandler):
             handler.addFilter(
-                lambda record: not STOP.signal
+                lambda record: not STOP.number
             )  # what is stopped has not failed
-    if SEND is not None:
-        SEND({"event": "begin", "logs": logs_of(logger.handlers)})
+    RUN.began = True
+    if RUN.monitor is not None:
+        log_for_person(logs_line(CAMPAIGN, logger.handlers))
 
 
 def outlive_full_disks():
@@ -137,39 +123,30 @@ def outlive_full_disks():
         notes._io_write = note
 
 
-def stop_early():
+def give_back():
     """Leave nothing behind before the first job: no lock, and a lease that is given back."""
     if HEAD is not None:
         remove_locks(Path(".snakemake/locks"))
         HEAD.close()
-    say_stopped()
-
-
-def say_stopped():
-    """Print that the workflow was stopped on purpose: no failure, nothing to fix. `crpipe run` says so itself."""
-    if SEND is None:
-        # Not print: a signal may come in the middle of one.
-        os.write(2, f"{what_stopped(WORDS)}\n".encode())
 
 
 HEAD = None
 TROUBLE = (
     []
 )  # errors of the machine that ended the workflow itself, and not one of its jobs
-STOP = HeadStop(local_jobs, job_shell.terminate, early=stop_early)
 
 
 # --- the lease -------------------------------------------------------------------------------------------
 
 
-def take_charge():
+def take_lease_and_clean_up():
     """Take this directory's lease and clear up after a killed workflow; return what holds the lease."""
     executes = EXECUTES
     own_job = os.environ.get("SLURM_JOB_ID", "")
     lease = take_lease(
         Path(".snakemake/head"),
         executes=executes,
-        say=inform,
+        say=log_for_person,
         jobs=lambda: jobs_left(own_job, logger.warning),
     )
     if lease is not None and remove_locks(Path(".snakemake/locks")):
@@ -215,7 +192,7 @@ def check_workload():
 
 
 def runs_bare_commands():
-    """Tell whether a job is nothing but its command: no other software to activate, no files to fetch."""
+    """Return whether a job is nothing but its command: no other software to activate, no files to fetch."""
     return (
         not workflow.deployment_settings.deployment_method
         and SharedFSUsage.all() <= workflow.storage_settings.shared_fs_usage
@@ -233,39 +210,36 @@ def adapt_slurm():
         slurm.run_without_snakemake(plugin, steps, runs_bare_commands)
 
 
-def farewell(messages):
-    """Describe why this call failed, from Snakemake's own log ``messages``, and how to continue."""
+def end(messages):
+    """Report why this call did not finish, and inform a person of a failure; end with the code of a signal.
+
+    messages: Snakemake's own log.
+    """
+    if STOP.number:
+        if not RUN.watched:
+            RUN.end(what_stopped(WORDS))
+        raise SystemExit(STOP.exit_code)
     text = Path(messages).read_text(errors="replace")
     folders = (Path(".snakemake"), PATHS.results, PATHS.run_dir())
     trouble = next(iter(TROUBLE), None) or refused_write(folders)
-    failures = kinds_of(PATHS, text, ENDS)
+    RUN.failures = kinds_of(PATHS, text, ENDS)
     if trouble is not None:
         kind = type(trouble).__name__
-        failures = [
+        RUN.failures = [
             {"verb": "workflow", "name": "", "kind": kind, "cause": str(trouble)}
         ]
-    if SEND is not None:
-        SEND({"event": "failures", "failures": failures})
-    told = what_failed(CAMPAIGN, text, ENDS, WORDS, training=trains(), machine=trouble)
-    return told, {code_of(each["kind"]) for each in failures}
-
-
-def end(messages):
-    """Report why this call did not finish, and inform a person of a failure; end with the code of a signal."""
-    if STOP.signal:
-        say_stopped()
-        raise SystemExit(STOP.exit_code)
-    text, codes = farewell(messages)
-    speak(text)
-    if SETTINGS.notify.failure and UNNOTIFIED not in os.environ:
+    RUN.end(
+        what_failed(CAMPAIGN, text, ENDS, WORDS, training=trains(), machine=trouble)
+    )
+    if SETTINGS.notify.failure and not RUN.watched:
         shell("{COMMAND} notify failure || true")
-    if codes == {MachineError.exit_code}:
+    if {code_of(each["kind"]) for each in RUN.failures} == {MachineError.exit_code}:
         raise SystemExit(MachineError.exit_code)
 
 
 if workflow.is_main_process:
     connect()
     if EXECUTES:
-        STOP.listen(started=False)
+        end_early(STOP, give_back)
     with refusing():
-        HEAD = take_charge()
+        HEAD = take_lease_and_clean_up()

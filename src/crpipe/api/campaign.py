@@ -145,6 +145,7 @@ class CampaignRun:
         from crpipe.api.model import TrainedModel
         from crpipe.campaign.ledger import table_keys, table_paths
         from crpipe.inference.checkpoints import find_checkpoint, open_checkpoint
+        from crpipe.inference.predictor import Predictor
         from crpipe.train.ranks import find_device
 
         record, config = self.paths.tables(), self._config
@@ -157,7 +158,7 @@ class CampaignRun:
             config.use_options() if config else {},
             (config.train.workload, config.source.reader) if config else (),
         )
-        return TrainedModel(trained, tables, place)
+        return TrainedModel(Predictor(trained, place), tables)
 
     def _data(self) -> Campaign:
         if not self._campaign.data:

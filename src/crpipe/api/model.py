@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +13,8 @@ from crpipe.core.errors import ConfigError, DataError, FormatError
 from crpipe.core.paths import LARGE_ROLES, ROLES
 from crpipe.events.batch import Events, concatenate
 from crpipe.events.layout import MULTIPLICITY
-from crpipe.inference.checkpoints import Predictor, open_its_reader
-from crpipe.inference.generate import COLUMN, PREDICTED, generate_events
 from crpipe.inference.inputs import RawInput, RequiredColumns, column_rows
-from crpipe.inference.predict import nested_table, predict_events, table_of
+from crpipe.inference.predictor import COLUMN, PREDICTED, nested_table, table_of
 from crpipe.loading.loader import Loader
 from crpipe.train.step import named_out_of_memory
 from crpipe.train.workload import Generates
@@ -26,13 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
 
     import pyarrow as pa
-    import torch
     from torch import nn
 
     from crpipe.campaign.campaign import Campaign
     from crpipe.campaign.ledger import Tables
     from crpipe.events.layout import Layout
-    from crpipe.inference.checkpoints import LoadedModel
+    from crpipe.inference.predictor import Predictor
     from crpipe.train.workload import Columns
 
 _BUDGET_ITEMS = 4_000_000
@@ -51,19 +47,15 @@ class TrainedModel:
     step: int
     workload: str
 
-    def __init__(self, trained: LoadedModel, tables: Tables, device: torch.device) -> None:
+    def __init__(self, predictor: Predictor, tables: Tables) -> None:
         """Take a loaded checkpoint and the campaign's side tables."""
-        self._trained = trained
+        trained = predictor.trained
+        self._predictor = predictor
         self._tables = tables
-        self._device = device
         self.module = trained.model
         self.path = trained.path
         self.step = trained.checkpoint["counters"]["step"]
         self.workload = trained.name
-
-    @cached_property
-    def _predictor(self) -> Predictor:
-        return Predictor(self._trained, open_its_reader(self._trained), self._device)
 
     @property
     def layout(self) -> Layout:
@@ -86,7 +78,7 @@ class TrainedModel:
         makes for the columns of each given event. Raise PluginError when the workload fails.
         """
         with named_out_of_memory("give fewer events at once"):
-            return predict_events(self._predictor, events, seed)
+            return self._predictor.predict(events, seed)
 
     def generate(
         self,
@@ -108,15 +100,14 @@ class TrainedModel:
         Raise ConfigError for a workload that generates nothing, FormatError for a missing column or an
         impossible value.
         """
-        workload = self._trained.workload
+        workload = self._predictor.trained.workload
         if not isinstance(workload, Generates):
             raise ConfigError(f"{self.path}: {self.workload} generates no events; use model.predict")
         how = str(multiplicity)
         if how not in (PREDICTED, COLUMN) and not how.isdigit():
             raise ConfigError(f"multiplicity {how}: expected {PREDICTED}, {COLUMN} or a number")
         wanted = RequiredColumns.of(self.layout, workload.event_columns)
-        made = generate_events(
-            self._predictor,
+        pairs = self._predictor.generate(
             column_rows(_record_batch(rows), wanted, "rows"),
             multiplicity=how,
             cap=cap,
@@ -124,7 +115,7 @@ class TrainedModel:
             seed=seed,
         )
         with named_out_of_memory("give fewer rows at once, or a lower cap"):
-            return concatenate([events.copy() for _, events in made])
+            return concatenate([events.copy() for _, events in pairs])
 
     def frame(self, events: Events, prediction: Columns | None = None) -> pl.DataFrame:
         """Return one row for each event: its columns, and a list column ITEM_NAME for each item column.

@@ -210,29 +210,38 @@ def count_source_files(manifest: Path) -> int | None:
 
 def read_manifest(path: Path) -> list[Entry]:
     """Read a manifest, or the manifest's part of a staged table; raise DataError when missing or damaged."""
+    again = "list the range again"
+    rows = _read_table(path, _manifest_schema().names, "list", if_damaged=again, if_wrong=again)
+    return [Entry(**row) for row in rows]
+
+
+def _read_table(
+    path: Path, names: list[str], verb: str, *, if_damaged: str, if_wrong: str
+) -> list[dict[str, Any]]:
+    """Read columns of a table that ``crpipe verb`` writes; raise DataError when it is missing or damaged.
+
+    if_damaged, if_wrong: what to do with a file that is no such table, and with one whose paths are wrong.
+    """
     import pyarrow as pa
 
-    names = _manifest_schema().names
     try:
         rows = retry_io(lambda: _rows(path, names), path)
     except FileNotFoundError as error:
-        raise DataError(f"{path}: missing; run `crpipe list {path.stem}` first") from error
+        raise DataError(f"{path}: missing; run `crpipe {verb} {path.stem}` first") from error
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         refuse_machine_error(error, path, OF_FORM)
-        raise DataError(f"{path}: damaged ({error}); delete it and list the range again") from error
-    entries = [Entry(**row) for row in rows]
-    problem = check_paths(entry.path for entry in entries)
+        raise DataError(f"{path}: damaged ({error}); delete it and {if_damaged}") from error
+    problem = check_paths(row["path"] for row in rows)
     if problem:
-        raise DataError(f"{path}: {problem}; delete it and list the range again")
-    return entries
+        raise DataError(f"{path}: {problem}; delete it and {if_wrong}")
+    return rows
 
 
 def _rows(path: Path, names: list[str]) -> list[dict[str, Any]]:
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(path) as file:
-        found: list[dict[str, Any]] = file.read(names).select(names).to_pylist()
-    return found
+        return file.read(names).select(names).to_pylist()  # type: ignore[no-any-return]
 
 
 def write_staged(path: Path, files: Iterable[StagedFile]) -> None:
@@ -242,21 +251,13 @@ def write_staged(path: Path, files: Iterable[StagedFile]) -> None:
 
 def read_staged(path: Path) -> list[RawFile]:
     """Read the staged table; raise DataError when it is missing or damaged."""
-    import pyarrow as pa
-
-    names = [name for name in _staged_schema().names if name != "mtime"]
-    try:
-        rows = retry_io(lambda: _rows(path, names), path)
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: missing; run `crpipe stage {path.stem}` first") from error
-    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
-        refuse_machine_error(error, path, OF_FORM)
-        raise DataError(f"{path}: damaged ({error}); delete it and run the same command again") from error
-    problem = check_paths(row["path"] for row in rows)
-    if problem:
-        raise DataError(
-            f"{path}: {problem}; delete it and stage the range again: copies that are verified stay"
-        )
+    rows = _read_table(
+        path,
+        [name for name in _staged_schema().names if name != "mtime"],
+        "stage",
+        if_damaged="run the same command again",
+        if_wrong="stage the range again: copies that are verified stay",
+    )
     return [RawFile(number, **row) for number, row in enumerate(rows)]
 
 

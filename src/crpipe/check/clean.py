@@ -7,23 +7,17 @@ import os
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from crpipe.campaign.records import EvaluationRecord, Receipt
 from crpipe.core.causes import is_present
 from crpipe.core.errors import CheckpointError, LeaseError
-from crpipe.core.files import (
-    disk_errors,
-    is_left_over,
-    read_json,
-    read_json_if_any,
-    refuse_links,
-    sha256,
-    sync,
-)
+from crpipe.core.files import disk_errors, is_left_over, read_json, refuse_links, sha256, sync
 from crpipe.core.journal import Journal
 from crpipe.core.lease import lease
 from crpipe.core.paths import FINISHED
 from crpipe.core.ranges import HASH_DIGITS
+from crpipe.core.records import Forks
 from crpipe.train.deleted_checkpoints import record_dropped
 
 if TYPE_CHECKING:
@@ -44,13 +38,13 @@ _BASE = 2  # links of the first round from which added ranges would go on: its l
 class FinishedLinks:
     """The receipts of the finished links, in the order of the chain; ``newest``: names of those to keep."""
 
-    receipts: Mapping[str, Mapping[str, Any]]
+    receipts: Mapping[str, Receipt]
     newest: tuple[str, ...]
 
     @classmethod
     def read(cls, campaign: Campaign) -> FinishedLinks:
         """Read all receipts; raise DataError for a damaged one."""
-        rows = {name: read_json_if_any(campaign.paths.receipt(name)) for name in campaign.chain.names}
+        rows = {name: Receipt.read_if_any(campaign.paths.receipt(name)) for name in campaign.chain.names}
         receipts = {name: row for name, row in rows.items() if row is not None}
         return cls(receipts, tuple(receipts)[-max(campaign.config.train.keep_links, 1) :])
 
@@ -67,11 +61,11 @@ def reason_to_keep(campaign: Campaign, keep: Sequence[str], finished: FinishedLi
     row = finished.receipts[link.name]
     after = links.index(link) + 1
     following = finished.receipts.get(links[after].name) if after < len(links) else None
-    if following is None or following["parent"] != row["sha256"]:
+    if following is None or following.parent != row.sha256:
         return "the next link has not gone on from it yet"
     if link.name in [each.name for each in links if each.ranges and each.round == 1][-_BASE:]:
         return "added ranges would go on from it"
-    path = campaign.paths.store(link.name) / row["checkpoint"]
+    path = campaign.paths.store(link.name) / row.checkpoint
     return next((why for user, why in _users(campaign.paths) if _means(user, path)), "")
 
 
@@ -95,8 +89,8 @@ def refuse_damaged(paths: Paths, finished: FinishedLinks) -> None:
     """
     for name in finished.newest:
         row = finished.receipts[name]
-        path = paths.store(name) / row["checkpoint"]
-        if not is_present(path) or sha256(path) != row["sha256"]:
+        path = paths.store(name) / row.checkpoint
+        if not is_present(path) or sha256(path) != row.sha256:
             what = "damaged" if is_present(path) else "missing"
             raise CheckpointError(
                 f"{path}: {what}; as long as one of the newest checkpoints is not whole, nothing is deleted; "
@@ -109,8 +103,9 @@ def _users(paths: Paths) -> Iterator[tuple[str, str]]:
     evaluations = paths.evaluation("x").parent
     patterns = ("*/metrics.json", f"*/{FINISHED}/metrics.json")
     for file in sorted(path for pattern in patterns for path in evaluations.glob(pattern)):
-        yield str(read_json(file)["checkpoint"]), f"evaluated in {file.parent}"
-    for run, path in (read_json_if_any(paths.forks()) or {}).items():
+        yield EvaluationRecord.read(file).checkpoint, f"evaluated in {file.parent}"
+    forks = Forks.read_if_any(paths.forks())
+    for run, path in forks.checkpoints.items() if forks else ():
         yield path, f"the run {run} begins with it"
     for file in sorted(paths.runs.glob("*/campaign.json")):
         source = Path(read_json(file).get("train.init_from") or "-")
@@ -156,7 +151,7 @@ def _of_link(
     """Yield the spent files in the store of a finished link."""
     paths, links, keep_links = campaign.paths, campaign.chain.links, campaign.config.train.keep_links
     store, row = paths.store(link.name), finished.receipts[link.name]
-    current = store / row["checkpoint"]
+    current = store / row.checkpoint
     receipt = paths.receipt(link.name)
     if is_present(current) and not reason_to_keep(campaign, keep, finished, link):
         after = links[links.index(link) + 1].name

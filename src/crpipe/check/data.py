@@ -5,13 +5,12 @@ Every file has the hash that the step recorded which wrote it; the events of a r
 
 from __future__ import annotations
 
-import filecmp
 import shlex
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from crpipe.campaign.duplicates import ALLOW, find_twins
-from crpipe.campaign.ledger import read_tables
+from crpipe.campaign.ledger import Ledger, read_tables
 from crpipe.campaign.raw_files import (
     STAGED,
     check_present,
@@ -33,8 +32,6 @@ from crpipe.campaign.split_record import (
 from crpipe.check.events import faults_of, name_events, read_events, read_table
 from crpipe.check.findings import (
     MALFORMED,
-    deliver_again,
-    merge_again,
     read_hashes,
     removing,
     split_again,
@@ -43,8 +40,10 @@ from crpipe.core.causes import is_present
 from crpipe.core.files import digest, read_json
 from crpipe.core.lease import is_held
 from crpipe.core.paths import CONSOLIDATED, LARGE_ROLES, MANIFEST, PARTS
-from crpipe.events import shard_manifest
+from crpipe.core.records import NumberedFiles
 from crpipe.events.layout import Layout
+from crpipe.events.shard_manifest import open_manifest
+from crpipe.events.shard_records import ShardManifest
 from crpipe.source.positions import RecordedPositions, natural_order
 from crpipe.split.outliers import INDEX
 
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
     from crpipe.check.events import EventTable
     from crpipe.check.findings import CheckReport, Facts
     from crpipe.core.paths import Paths, Role
+    from crpipe.events.shard_records import ShardEntry
 
 LEASE = "lease"
 _SHOWN = 3  # files that a finding names
@@ -79,17 +79,18 @@ def check_range(report: CheckReport, campaign: Campaign, facts: Facts, name: str
     if len(missing) == len(outputs) and not is_present(record.folder):
         if name in facts.trained:
             what = "missing, though a finished link was trained on this range"
-            report.wrong(paths.shard_manifest(name), what, again)
+            report.error(paths.shard_manifest(name), what, again)
         _check_unsplit(report, paths, name)
         return
     report.counts["ranges"] += 1
-    remedy = deliver_again(name) if _is_finished(record) else again
+    # A finished split restores what is missing from its own record.
+    remedy = f"crpipe split {name}" if _is_finished(record) else again
     for path in missing:
-        report.wrong(path, "missing", remedy)
+        report.error(path, "missing", remedy)
     _check_record(report, record, outputs, again)
     if outputs[LEDGER] in missing:
         return
-    ledger = report.read_object(outputs[LEDGER], again)
+    ledger = report.read(Ledger.read, outputs[LEDGER], again)
     if ledger is None:
         return
     with report.reading(outputs[LEDGER], again):
@@ -99,7 +100,7 @@ def check_range(report: CheckReport, campaign: Campaign, facts: Facts, name: str
         with report.reading(outputs[TABLE], again):
             if outputs[TABLE] not in missing:
                 table = read_table(report, outputs[TABLE], ledger, again)
-                report.counts["events"] += ledger["events"]["rejected"] if table else 0
+                report.counts["events"] += ledger.events.rejected if table else 0
         for folder, roles in ((paths.shards(name), PARTS), (paths.outliers(name), LARGE_ROLES)):
             if is_present(folder / MANIFEST):
                 whole = _check_shards(report, folder, roles, name, facts, again)
@@ -119,15 +120,12 @@ def _check_record(report: CheckReport, record: SplitRecord, outputs: Mapping[str
     for file in FILES:
         recorded, path = record.folder / file, outputs.get(file)
         if not is_present(recorded):
-            report.wrong(recorded, "missing; the record of the split is not whole", remedy)
+            report.error(recorded, "missing; the record of the split is not whole", remedy)
             continue
         if hashes:
             report.has_bytes(recorded, None, hashes.get(file, ""), remedy)
-        with report.reading(recorded, remedy):
-            if path is None or not is_present(path) or path.samefile(recorded):
-                continue
-            if not filecmp.cmp(path, recorded, shallow=False):
-                report.wrong(path, f"is not what the split recorded in {recorded}", remedy)
+        if path is not None and report.is_other(path, recorded, remedy):
+            report.error(path, f"is not what the split recorded in {recorded}", remedy)
     _check_kept_listing(report, record, remedy)
 
 
@@ -142,7 +140,7 @@ def _check_kept_listing(report: CheckReport, record: SplitRecord, remedy: str) -
         remedy = f"cp {shlex.join(map(str, (listing, kept)))}"
     with report.reading(kept, remedy):
         if record.differs(read_manifest(kept)):
-            report.wrong(kept, "names other files than the ledger", remedy)
+            report.error(kept, "names other files than the ledger", remedy)
 
 
 def _check_listings(report: CheckReport, paths: Paths, record: SplitRecord) -> None:
@@ -152,50 +150,49 @@ def _check_listings(report: CheckReport, paths: Paths, record: SplitRecord) -> N
     with report.reading(listing, remedy):
         if changes := record.changes(read_manifest(listing)):
             what = "; ".join(each.strip() for each in changes[:_SHOWN])
-            report.wrong(listing, f"names other files than the ledger: {what}", remedy)
+            report.error(listing, f"names other files than the ledger: {what}", remedy)
     with report.reading(staged, removing(staged)):
         if is_present(staged) and record.changes(read_staged(staged)):
-            report.wrong(staged, "lists other files than the ledger", removing(staged))
+            report.error(staged, "lists other files than the ledger", removing(staged))
 
 
 def _check_head(
-    report: CheckReport, path: Path, head: Mapping[str, Any], name: str, facts: Facts, remedy: str
+    report: CheckReport, path: Path, head: Ledger | ShardManifest, name: str, facts: Facts, remedy: str
 ) -> None:
     """Compare range, keys, threshold and layout of a ledger or a manifest with those of the campaign."""
-    if head["range"] != name:
-        report.wrong(path, f"is of the range {head['range']}", remedy)
-    if facts.data and head["data"] != facts.data:
-        what = f"made under other keys ({head['data']}, campaign.json has {facts.data})"
-        report.wrong(path, what, remedy)
-    if facts.threshold is not None and head["threshold"] != facts.threshold:
-        what = f"the threshold is {head['threshold']}, that of the campaign {facts.threshold}"
-        report.wrong(path, what, remedy)
-    if facts.layout and head.get("layout", facts.layout) != facts.layout:
-        report.wrong(path, "its layout is not that of layout.json", remedy)
+    if head.range != name:
+        report.error(path, f"is of the range {head.range}", remedy)
+    if facts.data and head.data != facts.data:
+        what = f"made under other keys ({head.data}, campaign.json has {facts.data})"
+        report.error(path, what, remedy)
+    if facts.threshold is not None and head.threshold != facts.threshold:
+        what = f"the threshold is {head.threshold}, that of the campaign {facts.threshold}"
+        report.error(path, what, remedy)
+    if isinstance(head, ShardManifest) and facts.layout and head.layout != facts.layout:
+        report.error(path, "its layout is not that of layout.json", remedy)
 
 
 def _check_shards(
     report: CheckReport, folder: Path, roles: tuple[Role, ...], name: str, facts: Facts, remedy: str
-) -> dict[str, list[dict[str, Any]]]:
+) -> dict[str, list[ShardEntry]]:
     """Check a folder of shards against its manifest; return the entries of each role that is whole."""
     path = folder / MANIFEST
     with report.reading(path, remedy):
-        manifest = shard_manifest.read_manifest(folder, None)
+        manifest = open_manifest(folder, None)
         _check_head(report, path, manifest, name, facts, remedy)
-        whole: dict[str, list[dict[str, Any]]] = {role: [] for role in roles}
-        for entry in manifest["shards"]:
-            if entry["role"] not in roles:
-                what = f"damaged: {entry['name']} has the role {entry['role']!r}"
-                report.wrong(path, what, remedy)
+        whole: dict[str, list[ShardEntry]] = {role: [] for role in roles}
+        for entry in manifest.shards:
+            if entry.role not in roles:
+                report.error(path, f"damaged: {entry.name} has the role {entry.role!r}", remedy)
                 continue
             sound = True
-            for part in ("events", manifest["layout"]["item"]):
-                file, row = folder / f"{entry['name']}.{part}.parquet", entry["files"][part]
-                sound &= report.has_bytes(file, row["size"], row["sha256"], remedy)
-            if sound and entry["role"] in whole:
-                whole[entry["role"]].append(entry)
+            for part in ("events", manifest.layout["item"]):
+                file, recorded = folder / f"{entry.name}.{part}.parquet", entry.files[part]
+                sound &= report.has_bytes(file, recorded.size, recorded.sha256, remedy)
+            if sound and entry.role in whole:
+                whole[entry.role].append(entry)
             else:
-                whole.pop(entry["role"], None)
+                whole.pop(entry.role, None)
         return whole
     return {}
 
@@ -203,27 +200,27 @@ def _check_shards(
 def _check_events(
     report: CheckReport,
     folder: Path,
-    whole: Mapping[str, list[dict[str, Any]]],
+    whole: Mapping[str, list[ShardEntry]],
     table: EventTable | None,
-    ledger: Mapping[str, Any],
+    ledger: Ledger,
     remedy: str,
 ) -> None:
     """Compare the events in the shards of each role with those that the multiplicity table sends there."""
     for role, entries in whole.items():
-        for kind in ("events", "items"):
-            count = sum(entry[kind] for entry in entries)
-            if count != ledger[kind][role]:
-                what = f"lists {count} {kind} of {role}, the ledger {ledger[kind][role]}"
-                report.wrong(folder / MANIFEST, what, remedy)
+        for kind, counts in (("events", ledger.events), ("items", ledger.items)):
+            count = sum(getattr(entry, kind) for entry in entries)
+            if count != counts.of(role):
+                what = f"lists {count} {kind} of {role}, the ledger {counts.of(role)}"
+                report.error(folder / MANIFEST, what, remedy)
         if table is None:
             continue
         with report.reading(folder / MANIFEST, remedy):
-            events = read_events([folder / f"{entry['name']}.events.parquet" for entry in entries])
+            events = read_events([folder / f"{entry.name}.events.parquet" for entry in entries])
             faults = faults_of(table, role, events)
             report.counts["events"] += 0 if faults else len(events.files)
             for fault, places in faults.items():
-                what = f"{role}: {len(places)} events are {fault}: {name_events(table, places, ledger)}"
-                report.wrong(folder / MANIFEST, what, remedy)
+                what = f"{role}: {len(places)} events are {fault}: {name_events(table, places, ledger.files)}"
+                report.error(folder / MANIFEST, what, remedy)
 
 
 # The consolidated outliers.
@@ -232,49 +229,49 @@ def _check_events(
 def check_consolidated(report: CheckReport, campaign: Campaign, facts: Facts) -> None:
     """Check that the consolidated outliers are whole, and were made from those of the ranges."""
     paths, last = campaign.paths, campaign.chain.links[-1]
-    folder, remedy = paths.outliers(CONSOLIDATED), merge_again(paths, CONSOLIDATED)
-    path = folder / MANIFEST
+    folder, path = paths.outliers(CONSOLIDATED), paths.outlier_manifest(CONSOLIDATED)
+    remedy = f"{removing(path)} && crpipe consolidate"
     if is_held(folder / LEASE):
         report.note(CONSOLIDATED, "a job works on it")
         return
     if not is_present(path):
         if is_present(paths.receipt(last.name)) and not last.ranges:
-            report.wrong(path, "missing, though the outliers were trained on", remedy)
+            report.error(path, "missing, though the outliers were trained on", remedy)
         else:
             report.note(CONSOLIDATED, "not consolidated yet")
         return
     _check_shards(report, folder, LARGE_ROLES, CONSOLIDATED, facts, remedy)
     hashes = read_hashes(report, folder, (INDEX, MANIFEST), CONSOLIDATED, remedy)
     with report.reading(path, remedy):
-        manifest = shard_manifest.read_manifest(folder, None)
-        if hashes and hashes.get(MANIFEST) != digest(manifest):
-            report.wrong(path, "is not the manifest of the recorded hash", remedy)
+        manifest = open_manifest(folder, None)
+        if hashes and hashes.get(MANIFEST) != digest(manifest.as_json()):
+            report.error(path, "is not the manifest of the recorded hash", remedy)
         if hashes:
             report.has_bytes(folder / INDEX, None, hashes.get(INDEX, ""), remedy)
         elif not is_present(folder / INDEX):
-            report.wrong(folder / INDEX, "missing", remedy)
+            report.error(folder / INDEX, "missing", remedy)
         _check_inputs(report, campaign, manifest, remedy)
 
 
-def _check_inputs(report: CheckReport, campaign: Campaign, manifest: Mapping[str, Any], remedy: str) -> None:
-    """Compare what was merged with the outliers of the ranges: their manifests, events and items."""
-    path, inputs = campaign.paths.outlier_manifest(CONSOLIDATED), manifest["inputs"]
-    there: list[dict[str, Any]] = []
+def _check_inputs(report: CheckReport, campaign: Campaign, manifest: ShardManifest, remedy: str) -> None:
+    """Compare what was consolidated with the outliers of the ranges: their manifests, events and items."""
+    path, inputs = campaign.paths.outlier_manifest(CONSOLIDATED), manifest.inputs or {}
+    sources: list[ShardManifest] = []
     for name, made_from in inputs.items():
         folder = campaign.paths.outliers(name)
         if not is_present(folder / MANIFEST):
             report.note(name, "its outliers are not there to be compared with the consolidated ones")
             return
-        there.append(shard_manifest.read_manifest(folder, None))
-        if digest(there[-1]) != made_from:
-            report.wrong(path, f"was made from other outliers of {name} than those of now", remedy)
+        sources.append(open_manifest(folder, None))
+        if digest(sources[-1].as_json()) != made_from:
+            report.error(path, f"was made from other outliers of {name} than those of now", remedy)
     for role, kind in product(LARGE_ROLES, ("events", "items")):
-        merged, ranges = (
-            sum(row[kind] for each in manifests for row in each["shards"] if row["role"] == role)
-            for manifests in ([manifest], there)
+        consolidated, ranges = (
+            sum(getattr(entry, kind) for each in manifests for entry in each.of_role(role))
+            for manifests in ([manifest], sources)
         )
-        if merged != ranges:
-            report.wrong(path, f"lists {merged} {kind} of {role}, the ranges {ranges}", remedy)
+        if consolidated != ranges:
+            report.error(path, f"lists {consolidated} {kind} of {role}, the ranges {ranges}", remedy)
     for name in campaign.ranges:
         if name not in inputs:
             report.note(name, "its outliers are not consolidated yet")
@@ -284,7 +281,7 @@ def _check_inputs(report: CheckReport, campaign: Campaign, manifest: Mapping[str
 
 
 def _check_unsplit(report: CheckReport, paths: Paths, name: str) -> None:
-    """Check the raw copies of a staged range; name what is not judged."""
+    """Check the raw copies of a staged range; name what is not checked."""
     listing, staged, raw = paths.manifest(name), paths.staged(name), paths.raw(name)
     if not is_present(listing) and not is_present(staged):
         report.note(name, "not listed yet")
@@ -301,7 +298,7 @@ def _check_unsplit(report: CheckReport, paths: Paths, name: str) -> None:
     with report.reading(staged, remedy):
         files = read_staged(staged)
         if is_present(listing) and {file.path for file in files} != listed:
-            report.wrong(staged, "lists other files than the list of the source", remedy)
+            report.error(staged, "lists other files than the list of the source", remedy)
         for file in files:
             if file.state == STAGED:
                 # The other copies are verified: they stay.
@@ -327,13 +324,13 @@ def check_campaign_files(report: CheckReport, campaign: Campaign, facts: Facts) 
     keys = report.read_object(paths.campaign(), remedy)
     with report.reading(paths.layout(), remedy):
         layout = Layout.from_description(read_json(paths.layout()))
-        own = {name: value for name, value in (keys or {}).items() if name.startswith("layout.")}
-        if keys is not None and layout.identity() != own:
-            report.wrong(paths.layout(), "is not the layout of campaign.json", remedy)
+        recorded = {name: value for name, value in (keys or {}).items() if name.startswith("layout.")}
+        if keys is not None and layout.identity() != recorded:
+            report.error(paths.layout(), "is not the layout of campaign.json", remedy)
         if facts.layout and layout.describe() != facts.layout:
-            report.wrong(paths.layout(), "is not the layout of the shards", remedy)
+            report.error(paths.layout(), "is not the layout of the shards", remedy)
     if keys is not None and facts.data != facts.recorded["data"] != "":
-        report.wrong(paths.campaign(), "does not hold the keys that the shards were made with", remedy)
+        report.error(paths.campaign(), "does not hold the keys that the shards were made with", remedy)
     _check_threshold(report, campaign, facts, keys or {})
     _check_tables(report, campaign)
     _check_positions(report, campaign)
@@ -343,15 +340,15 @@ def check_campaign_files(report: CheckReport, campaign: Campaign, facts: Facts) 
 def _check_twins(report: CheckReport, campaign: Campaign) -> None:
     """Find raw files of the same content in two ranges."""
     try:
-        found = find_twins(campaign.paths, campaign.ranges)
+        twins = find_twins(campaign.paths, campaign.ranges)
     except MALFORMED:
         return  # reported with its range
-    if found is None:
+    if twins is None:
         return
     if campaign.config.ranges.duplicates == "allow":
-        report.note(found.ranges[1], f"{found.describe()}, as {ALLOW} says")
+        report.note(twins.ranges[1], f"{twins.describe()}, as {ALLOW} says")
     else:
-        report.wrong(campaign.paths.ledger(found.ranges[1]), found.describe(), found.remedy())
+        report.error(campaign.paths.ledger(twins.ranges[1]), twins.describe(), twins.remedy())
 
 
 def _check_threshold(report: CheckReport, campaign: Campaign, facts: Facts, keys: dict[str, Any]) -> None:
@@ -364,7 +361,7 @@ def _check_threshold(report: CheckReport, campaign: Campaign, facts: Facts, keys
         # Ranges that are split have a table; of the others, the raw copies are needed for their split, too.
         stage = [f"crpipe stage {name}" for name in names if not is_present(campaign.paths.ledger(name))]
         remedy = " && ".join([removing(path), *stage, "crpipe threshold"])
-        report.wrong(path, f"does not hold the threshold of the shards, {facts.threshold}", remedy)
+        report.error(path, f"does not hold the threshold of the shards, {facts.threshold}", remedy)
 
 
 def _check_tables(report: CheckReport, campaign: Campaign) -> None:
@@ -383,11 +380,11 @@ def _check_positions(report: CheckReport, campaign: Campaign) -> None:
     if not is_present(record) and not is_present(names):
         return
     remedy = f"{removing(record, names)} && crpipe list {campaign.ranges[0]}"
-    row = report.read_object(record, remedy)
+    row = report.read(NumberedFiles.read, record, remedy)
     with report.reading(names, remedy):
-        found = RecordedPositions(record, names).read()
-        if natural_order(found) != found or (row is not None and row["files"] != len(found)):
-            report.wrong(names, "damaged: not the ordered names that positions.json counts", remedy)
+        files = RecordedPositions(record, names).read()
+        if natural_order(files) != files or (row is not None and row.files != len(files)):
+            report.error(names, "damaged: not the ordered names that positions.json counts", remedy)
 
 
 def check_run_files(report: CheckReport, campaign: Campaign, facts: Facts) -> None:
@@ -400,4 +397,4 @@ def check_run_files(report: CheckReport, campaign: Campaign, facts: Facts) -> No
             report.read_object(path, remedy) is not None
             and facts.fingerprint != facts.recorded["fingerprint"]
         ):
-            report.wrong(path, "does not hold the keys that the run was trained with", remedy)
+            report.error(path, "does not hold the keys that the run was trained with", remedy)

@@ -19,11 +19,12 @@ from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.events.shard_reader import values_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
+    from crpipe.campaign.ledger import Ledger, LedgerFile
     from crpipe.check.findings import CheckReport
 
 _COLUMNS = (SOURCE_FILE, SOURCE_ROW, MULTIPLICITY)
@@ -62,7 +63,7 @@ def _read(path: Path, names: Sequence[str]) -> pa.Table:
         return file.read(list(names), use_threads=False)
 
 
-def read_table(report: CheckReport, path: Path, ledger: Mapping[str, Any], remedy: str) -> EventTable | None:
+def read_table(report: CheckReport, path: Path, ledger: Ledger, remedy: str) -> EventTable | None:
     """Read a multiplicity table and compare it with the ledger.
 
     None where it does not have the rows of each source file from 0 on, each once and in order.
@@ -71,7 +72,7 @@ def read_table(report: CheckReport, path: Path, ledger: Mapping[str, Any], remed
     files, rows, items = events = EventRows(*(values_of(table[name]) for name in _COLUMNS))
     names = pc.index_in(table["destination"].cast(pa.string()), value_set=pa.array(DESTINATIONS))
     destinations = values_of(pc.fill_null(names, len(DESTINATIONS)))
-    listed = ledger["files"]
+    listed = ledger.files
     in_order = not len(files) or int(files.max()) < len(listed)
     counts = np.bincount(files if in_order else (), minlength=len(listed))
     starts = np.concatenate([[0], np.cumsum(counts)])
@@ -81,19 +82,19 @@ def read_table(report: CheckReport, path: Path, ledger: Mapping[str, Any], remed
         or not np.array_equal(rows, np.arange(len(rows)) - starts[files])
     ):
         what = "damaged: its events are not the rows of each source file from 0 on, each once and in order"
-        report.wrong(path, what, remedy)
+        report.error(path, what, remedy)
         return None
     sums = np.bincount(files, items, len(listed))
     for row, count, size in zip(listed, counts, sums, strict=True):
-        if (row["events"], row["items"]) != (count, size):
-            what = f"holds {count} events with {size:.0f} items, the ledger says {row['events']} with"
-            report.wrong(path, f"{row['path']}: {what} {row['items']}", remedy)
-    for kind, weights in (("events", None), ("items", items)):
+        if (row.events, row.items) != (count, size):
+            what = f"holds {count} events with {size:.0f} items, the ledger says {row.events} with"
+            report.error(path, f"{row.path}: {what} {row.items}", remedy)
+    for kind, weights, totals in (("events", None, ledger.events), ("items", items, ledger.items)):
         sent = np.bincount(destinations, weights, len(DESTINATIONS))
         for name, count in zip(DESTINATIONS, sent, strict=False):
-            if ledger[kind][name] != count:
-                what = f"sends {count:.0f} {kind} to {name}, the ledger {ledger[kind][name]}"
-                report.wrong(path, what, remedy)
+            if totals.of(name) != count:
+                what = f"sends {count:.0f} {kind} to {name}, the ledger {totals.of(name)}"
+                report.error(path, what, remedy)
     return EventTable(events, starts, destinations)
 
 
@@ -121,10 +122,10 @@ def faults_of(table: EventTable, role: str, shards: EventRows) -> dict[str, NDAr
     return {fault: wrong for fault, wrong in faults.items() if len(wrong)}
 
 
-def name_events(table: EventTable, places: NDArray[np.intp], ledger: Mapping[str, Any]) -> str:
+def name_events(table: EventTable, places: NDArray[np.intp], files: Sequence[LedgerFile]) -> str:
     """Name the first events by source file and row."""
     names = [
-        f"{ledger['files'][table.events.files[each]]['path']} row {table.events.rows[each]}"
+        f"{files[table.events.files[each]].path} row {table.events.rows[each]}"
         if each >= 0
         else "of no source file"
         for each in places[:_SHOWN]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import filecmp
 import json
 import shlex
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pyarrow as pa
 
@@ -16,10 +17,10 @@ from crpipe.campaign.split_record import ASIDE, SplitRecord
 from crpipe.core.causes import OF_PROGRAMS, is_present, is_seen, machine_error, retry_io
 from crpipe.core.errors import CrpipeError, MachineError
 from crpipe.core.files import digest, read_json, sha256
-from crpipe.core.paths import HASHES, MANIFEST
+from crpipe.core.paths import HASHES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from pathlib import Path
 
     from crpipe.campaign.campaign import Campaign
@@ -38,6 +39,7 @@ MALFORMED = (
     MemoryError,
     pa.ArrowException,
 )
+T = TypeVar("T")
 _LONGEST = 300
 AGAIN = "crpipe check"  # once the file can be read: nothing of it was found wrong
 
@@ -76,7 +78,7 @@ class CheckReport:
         """What was not checked."""
         return [each for each in self.findings if each.severity == "note"]
 
-    def wrong(self, path: Path, what: str, remedy: str) -> None:
+    def error(self, path: Path, what: str, remedy: str) -> None:
         """Add an error; the same one is not added twice."""
         self._add(Finding(_printable(str(path)), _printable(what)[:_LONGEST], remedy))
 
@@ -103,11 +105,11 @@ class CheckReport:
                 self._add(_unread(path, "not found at first, then there: it was not read"))
                 return
             other = error.filename is not None and str(error.filename) != str(path)
-            self.wrong(path, f"missing ({error.filename})" if other else "missing", remedy)
+            self.error(path, f"missing ({error.filename})" if other else "missing", remedy)
         except MALFORMED as error:
             if self._failed_machine(path, error):
                 return
-            self.wrong(
+            self.error(
                 path, f"cannot be read: {type(error).__name__}: {' '.join(str(error).split())}", remedy
             )
 
@@ -116,19 +118,19 @@ class CheckReport:
         try:
             there = retry_io(path.stat).st_size
             if size not in (None, there):
-                self.wrong(path, f"damaged: {there} bytes, {size} are recorded", remedy)
+                self.error(path, f"damaged: {there} bytes, {size} are recorded", remedy)
                 return False
             actual = sha256(path)
         except FileNotFoundError:
-            self.wrong(path, "missing", remedy)
+            self.error(path, "missing", remedy)
             return False
         except (OSError, MachineError) as error:
             if not self._failed_machine(path, error):
-                self.wrong(path, f"cannot be read: {error}", remedy)
+                self.error(path, f"cannot be read: {error}", remedy)
             return False
         self.counts.update(files=1, bytes=there)
         if actual != expected:
-            self.wrong(path, "damaged: its bytes are not those of the recorded sha256", remedy)
+            self.error(path, "damaged: its bytes are not those of the recorded sha256", remedy)
         return actual == expected
 
     def _failed_machine(self, path: Path, error: BaseException) -> bool:
@@ -138,17 +140,28 @@ class CheckReport:
             self._add(_unread(path, f"could not be read, so nothing says that it is wrong: {failure}"))
         return failure is not None
 
+    def read(self, read: Callable[[Path], T], path: Path, remedy: str) -> T | None:
+        """Read a file, for example with ``Receipt.read``; a finding and None where that fails."""
+        with self.reading(path, remedy):
+            if is_present(path):
+                return read(path)
+            self.error(path, "missing", remedy)
+        return None
+
     def read_object(self, path: Path, remedy: str) -> dict[str, Any] | None:
         """Read a JSON object; a finding and None where there is none."""
-        with self.reading(path, remedy):
-            if not is_present(path):
-                self.wrong(path, "missing", remedy)
-                return None
-            value = read_json(path)
-            if isinstance(value, dict):
-                return value
-            self.wrong(path, f"damaged: holds {type(value).__name__}, not an object", remedy)
+        value = self.read(read_json, path, remedy)
+        if value is None or isinstance(value, dict):
+            return value
+        self.error(path, f"damaged: holds {type(value).__name__}, not an object", remedy)
         return None
+
+    def is_other(self, path: Path, recorded: Path, remedy: str) -> bool:
+        """Return whether a file differs from what a step recorded; often both are names of one file."""
+        with self.reading(recorded, remedy):
+            if is_present(path) and not path.samefile(recorded):
+                return not filecmp.cmp(path, recorded, shallow=False)
+        return False
 
 
 def read_hashes(
@@ -162,7 +175,7 @@ def read_hashes(
         return {}
     hashes = report.read_object(path, remedy) or {}
     if {*hashes} - {*names}:
-        report.wrong(path, "damaged: names other files than there are", remedy)
+        report.error(path, "damaged: names other files than there are", remedy)
     return hashes
 
 
@@ -275,16 +288,6 @@ def split_again(paths: Paths, name: str) -> str:
     record = SplitRecord.of(paths, name).folder
     aside = f"mv {shlex.join(map(str, (record, record.with_name(ASIDE))))} && " if is_present(record) else ""
     return f"{aside}crpipe stage {name} && crpipe split {name}"
-
-
-def deliver_again(name: str) -> str:
-    """Return the command that restores missing outputs of a split from its own record."""
-    return f"crpipe split {name}"
-
-
-def merge_again(paths: Paths, name: str) -> str:
-    """Return the commands that merge the outliers again."""
-    return f"{removing(paths.outliers(name) / MANIFEST)} && crpipe consolidate"
 
 
 def train_again(paths: Paths, link: str) -> str:

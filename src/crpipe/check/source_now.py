@@ -54,4 +54,4 @@ def _check_range(report: CheckReport, campaign: Campaign, name: str) -> None:
         remedy = f"{again} && crpipe list {name} && crpipe stage {name} && crpipe split {name}"
     if wrong:
         lines = "; ".join(line.strip() for line in wrong[:_SHOWN])
-        report.wrong(manifest, f"the source holds something else: {lines}", remedy)
+        report.error(manifest, f"the source holds something else: {lines}", remedy)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import filecmp
 import pickle
 import shlex
 import zipfile
 from collections import OrderedDict
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
+from crpipe.campaign.records import BestReceipt, EvaluationRecord, Receipt
 from crpipe.check.findings import MALFORMED, differing, read_hashes, removing, retrain, train_again
 from crpipe.core.causes import is_present
 from crpipe.core.errors import CheckpointError
@@ -19,7 +20,7 @@ from crpipe.core.files import digest, read_json, sha256
 from crpipe.core.lease import is_held
 from crpipe.core.paths import CONSOLIDATED, EVALUATED, EVALUATED_KEY, FINISHED, KEY_DIGEST
 from crpipe.core.ranges import HASH_DIGITS, key_of
-from crpipe.events.shard_manifest import changed_shards, read_manifest, shards_record
+from crpipe.events.shard_manifest import changed_shards, open_manifest, shards_record
 from crpipe.train.deleted_checkpoints import dropped_receipt
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class _PlainValues(pickle.Unpickler):
         return _Tensor()
 
 
-def read_notes(path: Path) -> dict[str, Any]:
+def checkpoint_metadata(path: Path) -> dict[str, Any]:
     """Read the keys, counters and metrics of a checkpoint; raise CheckpointError when it is none."""
     try:
         with zipfile.ZipFile(path) as archive:
@@ -84,7 +85,7 @@ def check_link(report: CheckReport, campaign: Campaign, facts: Facts, name: str)
         return
     if not is_present(receipt):
         if any(is_present(paths.receipt(other.name)) for other in later):
-            report.wrong(receipt, "missing, though later links are trained", train_again(paths, name))
+            report.error(receipt, "missing, though later links are trained", train_again(paths, name))
         elif any(paths.store(name).glob("*.pt")):
             report.note(f"link {name}", "not finished")
         else:
@@ -92,54 +93,55 @@ def check_link(report: CheckReport, campaign: Campaign, facts: Facts, name: str)
         _check_snapshots(report, paths.store(name))
         return
     remedy = train_again(paths, name)
-    row = report.read_object(receipt, remedy)
+    row = report.read(Receipt.read, receipt, remedy)
     if row is None:
         return
     report.counts["links"] += 1
     with report.reading(receipt, remedy):
         _check_receipt(report, campaign, facts, link, row)
-        _check_best(report, campaign, link, str(row["key"]), best)
-        _check_shards(report, campaign, link, str(row["key"]))
+        _check_best(report, campaign, link, row.key, best)
+        _check_shards(report, campaign, link, row.key)
     _check_snapshots(report, paths.store(name))
 
 
 def _check_receipt(
-    report: CheckReport, campaign: Campaign, facts: Facts, link: ChainLink, row: dict[str, Any]
+    report: CheckReport, campaign: Campaign, facts: Facts, link: ChainLink, row: Receipt
 ) -> None:
     """Compare a receipt with what follows from its link, the receipt before it, and its checkpoint."""
     paths = campaign.paths
-    receipt, remedy = paths.receipt(link.name), train_again(paths, link.name)
-    parent, before = _parent(report, campaign, facts, link)
-    fingerprint = facts.fingerprint or row["fingerprint"]
-    key = key_of(link.name, fingerprint, row["parent"] if parent is None else parent, link.ranges)
-    expected = {
-        "range": link.name,
-        "ranges": list(link.ranges),
-        "round": link.round,
-        "key": key,
-        "checkpoint": f"checkpoint-{key}-{row['sha256'][:HASH_DIGITS]}.pt",
-        "parent": row["parent"] if parent is None else parent,
-        "fingerprint": fingerprint,
-    }
-    path = paths.store(link.name) / row["checkpoint"]
-    notes = _notes_of(report, campaign, link, path, row)
-    if notes is None:
-        compared = {name: row[name] for name in expected}
-    else:
-        compared = row
-        expected |= {"sha256": row["sha256"], "metrics": notes["metrics"]}
-        expected |= {name: notes["counters"][name] for name in _COUNTERS}
-        expected |= {"stopped": notes["stopped"]} if "stopped" in notes else {}
-        used = notes.get("numerics", [])
-        expected |= {"numerics": [digest(each) for each in used]} if used else {}
+    receipt, path = paths.receipt(link.name), paths.store(link.name) / row.checkpoint
+    sha256, events = _parent(report, campaign, facts, link)
+    parent, fingerprint = row.parent if sha256 is None else sha256, facts.fingerprint or row.fingerprint
+    key = key_of(link.name, fingerprint, parent, link.ranges)
+    expected = replace(
+        row,
+        range=link.name,
+        ranges=link.ranges,
+        round=link.round,
+        key=key,
+        checkpoint=f"checkpoint-{key}-{row.sha256[:HASH_DIGITS]}.pt",
+        parent=parent,
+        fingerprint=fingerprint,
+    )
+    state = _metadata_of(report, campaign, link, path, row)
+    if state is not None:
+        used = state.get("numerics", [])
+        expected = replace(
+            expected,
+            metrics=state["metrics"],
+            stopped=state.get("stopped"),
+            numerics=[digest(each) for each in used] or None,
+            unknown={},
+            **{name: state["counters"][name] for name in _COUNTERS},
+        )
         _note_numerics(report, campaign, link, used)
-        if notes["range"] != link.name or (facts.fingerprint and digest(notes["keys"]) != facts.fingerprint):
-            report.wrong(path, "was trained as another link, or under other keys", retrain(paths, link.name))
-    wrong = differing(compared, expected)
+        if state["range"] != link.name or (facts.fingerprint and digest(state["keys"]) != facts.fingerprint):
+            report.error(path, "was trained as another link, or under other keys", retrain(paths, link.name))
+    wrong = differing(row.as_json(), expected.as_json())
     if wrong:
-        report.wrong(receipt, wrong, remedy)
-    elif before is not None and "stopped" not in row:
-        _check_trained(report, campaign, facts, link, row["events"] - before)
+        report.error(receipt, wrong, train_again(paths, link.name))
+    elif events is not None and row.stopped is None:
+        _check_trained(report, campaign, facts, link, row.events - events)
 
 
 def _parent(
@@ -151,13 +153,13 @@ def _parent(
     """
     if link.parent:
         row = _receipt_of(campaign.paths.receipt(link.parent))
-        return (row["sha256"], row["events"]) if row else (None, None)
+        return (row.sha256, row.events) if row else (None, None)
     begun = str(facts.run_keys.get("train.init_from", ""))
     if not begun:
         return "", 0
     source = _receipt_of(Path(begun))
     if source:
-        return source["sha256"], None
+        return source.sha256, None
     if Path(begun).suffix == ".pt" and Path(begun).is_file():
         return sha256(Path(begun)), None
     report.note(f"link {link.name}", f"{begun}, from which the run began, is not here")
@@ -170,7 +172,8 @@ def _note_numerics(
     """Name the numerics of a link that was computed with several, or with others than the link before."""
     names = ("device", "threads", "instructions", "torch", "numpy")
     texts = [", ".join(f"{name} {each[name]}" for name in names if name in each) for each in used]
-    before = (_receipt_of(campaign.paths.receipt(link.parent)) or {}).get("numerics") if link.parent else None
+    parent = _receipt_of(campaign.paths.receipt(link.parent)) if link.parent else None
+    before = parent.numerics if parent else None
     if len(used) > 1:
         report.note(
             f"link {link.name}", f"was computed with {len(used)} numerics in turn: {'; '.join(texts)}"
@@ -179,36 +182,31 @@ def _note_numerics(
         report.note(f"link {link.name}", f"has other numerics than {link.parent}: {texts[0]}")
 
 
-def _receipt_of(path: Path) -> dict[str, Any] | None:
+def _receipt_of(path: Path) -> Receipt | None:
     """Read the receipt of another link; None where it is damaged, which is reported there."""
     try:
-        row = read_json(path) if path.suffix == ".json" else None
+        return Receipt.read(path) if path.suffix == ".json" else None
     except MALFORMED:
         return None
-    whole = (
-        isinstance(row, dict) and isinstance(row.get("sha256"), str) and isinstance(row.get("events"), int)
-    )
-    return row if whole else None
 
 
-def _notes_of(
-    report: CheckReport, campaign: Campaign, link: ChainLink, path: Path, row: dict[str, Any]
+def _metadata_of(
+    report: CheckReport, campaign: Campaign, link: ChainLink, path: Path, row: Receipt
 ) -> dict[str, Any] | None:
     """Hash a checkpoint and read what it says of itself; None where it is gone or damaged."""
     if not is_present(path) and _is_passed(campaign, link):
-        dropped = dropped_receipt(campaign.paths.run_dir(), link.name, str(row["key"]))
-        deleted = dropped is not None and dropped.as_json() == row
+        deleted = dropped_receipt(campaign.paths.run_dir(), link.name, row.key) == row
         gone = "was deleted by `crpipe clean`" if deleted else "is gone"
         report.note(
             f"link {link.name}", f"its checkpoint {gone}; the next link is finished and does not need it"
         )
         return None
     remedy = f"crpipe train {link.name}"
-    if not report.has_bytes(path, None, row["sha256"], remedy):
+    if not report.has_bytes(path, None, row.sha256, remedy):
         return None
     with report.reading(path, remedy):
         report.counts["checkpoints"] += 1
-        return read_notes(path)
+        return checkpoint_metadata(path)
     return None
 
 
@@ -230,7 +228,7 @@ def _check_shards(report: CheckReport, campaign: Campaign, link: ChainLink, key:
     with report.reading(record, remedy):
         changed = changed_shards(record, _shards_of(campaign, link))
         if changed:
-            report.wrong(record, f"names other shards than there are in {changed[0]}", remedy)
+            report.error(record, f"names other shards than there are in {changed[0]}", remedy)
 
 
 def _check_trained(
@@ -240,12 +238,12 @@ def _check_trained(
     folders = _shards_of(campaign, link)
     role, key = ("train", "train.epochs") if link.ranges else ("outliers", "train.outlier_epochs")
     try:
-        entries = [entry for folder in folders for entry in read_manifest(folder, None)["shards"]]
-        there = sum(entry["events"] for entry in entries if entry["role"] == role) * facts.run_keys[key]
+        entries = [entry for folder in folders for entry in open_manifest(folder, None).of_role(role)]
+        there = sum(entry.events for entry in entries) * facts.run_keys[key]
     except MALFORMED:
         return  # reported where the shards are checked
     if trained != there:
-        report.wrong(
+        report.error(
             campaign.paths.receipt(link.name),
             f"trained on {trained} events, its shards hold {there} (in all epochs)",
             retrain(campaign.paths, link.name),
@@ -258,34 +256,35 @@ def _check_best(report: CheckReport, campaign: Campaign, link: ChainLink, key: s
     there = sorted(store.glob(f"best-{key}-*.pt"))
     if not is_present(receipt):
         if there:
-            report.wrong(receipt, "missing, though there is a best checkpoint", train_again(paths, link.name))
+            report.error(receipt, "missing, though there is a best checkpoint", train_again(paths, link.name))
         return
     remedy = f"{removing(receipt)} && crpipe train {link.name}"
-    row = report.read_object(receipt, remedy)
+    row = report.read(BestReceipt.read, receipt, remedy)
     if row is None:
         return
     with report.reading(receipt, remedy):
-        path = store / row["checkpoint"]
+        path = store / row.checkpoint
         if not is_present(path) and len(there) == 1:
-            report.wrong(receipt, f"names {row['checkpoint']}; {there[0].name} is there", remedy)
+            report.error(receipt, f"names {row.checkpoint}; {there[0].name} is there", remedy)
             return
-        if not report.has_bytes(path, None, row["sha256"], retrain(paths, link.name)):
+        if not report.has_bytes(path, None, row.sha256, retrain(paths, link.name)):
             return
         report.counts["checkpoints"] += 1
-        notes = read_notes(path)
-        counters, best = notes["counters"], notes["best"]
-        expected = {
-            "range": link.name,
-            "key": key,
-            "checkpoint": f"best-{key}-{counters['range_step']:010d}-{row['sha256'][:HASH_DIGITS]}.pt",
-            "sha256": row["sha256"],
-            "step": counters["step"],
-            "metric": best["metric"],
-            "value": best["value"],
-        }
-        wrong = differing(row, expected)
+        state = checkpoint_metadata(path)
+        counters, best = state["counters"], state["best"]
+        name = f"best-{key}-{counters['range_step']:010d}-{row.sha256[:HASH_DIGITS]}.pt"
+        expected = BestReceipt(
+            range=link.name,
+            key=key,
+            checkpoint=name,
+            sha256=row.sha256,
+            step=counters["step"],
+            metric=best["metric"],
+            value=best["value"],
+        )
+        wrong = differing(row.as_json(), expected.as_json())
         if wrong:
-            report.wrong(receipt, wrong, remedy)
+            report.error(receipt, wrong, remedy)
 
 
 def _check_snapshots(report: CheckReport, store: Path) -> None:
@@ -294,7 +293,7 @@ def _check_snapshots(report: CheckReport, store: Path) -> None:
         with report.reading(path, removing(path)):
             report.counts.update(files=1, bytes=path.stat().st_size)
             if sha256(path)[:HASH_DIGITS] != path.stem.rpartition("-")[2]:
-                report.wrong(path, "damaged: its bytes do not have the hash in its name", removing(path))
+                report.error(path, "damaged: its bytes do not have the hash in its name", removing(path))
 
 
 # Evaluations of a run: each names a checkpoint of this run, and has a row for each event that it judged.
@@ -310,25 +309,25 @@ def check_evaluation(report: CheckReport, campaign: Campaign, name: str) -> None
     folder, remedy = campaign.paths.evaluation(name), f"crpipe evaluate {name.removesuffix('.best')}"
     remedy += f" --checkpoint {name}" if name.endswith(".best") else ""
     path = folder / "metrics.json"
-    row = report.read_object(path, remedy)
+    row = report.read(EvaluationRecord.read, path, remedy)
     if row is None:
         return
     report.counts["evaluations"] += 1
     with report.reading(path, remedy):
         link = name.removesuffix(".best")
         if campaign.chain.find(link) is None:
-            files = campaign.paths.store("x").parent.glob(f"*/*-{row['checkpoint'][:HASH_DIGITS]}.pt")
+            files = campaign.paths.store("x").parent.glob(f"*/*-{row.checkpoint[:HASH_DIGITS]}.pt")
             if not any(files):
                 report.note(f"evaluation {name}", "of a checkpoint that is not in this run")
         else:
             receipts = [campaign.paths.best_receipt(link), campaign.paths.receipt(link)]
-            if not any(_names(receipt, row) for receipt in receipts):
-                report.wrong(path, "judged a checkpoint that no receipt of this link names", remedy)
+            if not any(_is_of(receipt, row.checkpoint, row.step) for receipt in receipts):
+                report.error(path, "judged a checkpoint that no receipt of this link names", remedy)
     rows = folder / "predictions.parquet"
     with report.reading(rows, remedy), pq.ParquetFile(rows) as file:
-        if file.metadata.num_rows != row["events"]:
-            report.wrong(
-                rows, f"holds {file.metadata.num_rows} events, metrics.json says {row['events']}", remedy
+        if file.metadata.num_rows != row.events:
+            report.error(
+                rows, f"holds {file.metadata.num_rows} events, metrics.json says {row.events}", remedy
             )
     _check_kept(report, folder, name, remedy)
 
@@ -341,24 +340,21 @@ def _check_kept(report: CheckReport, folder: Path, name: str, remedy: str) -> No
         return
     key = report.read_object(record / EVALUATED_KEY, remedy)
     if key is not None and key.pop(KEY_DIGEST, None) != digest(key):
-        report.wrong(record / EVALUATED_KEY, "damaged: its values do not have the digest in it", remedy)
+        report.error(record / EVALUATED_KEY, "damaged: its values do not have the digest in it", remedy)
     hashes = read_hashes(report, record, EVALUATED, f"evaluation {name}", remedy)
     for file in EVALUATED:
         recorded, path = record / file, folder / file
         if hashes:
             report.has_bytes(recorded, None, hashes.get(file, ""), remedy)
-        with report.reading(recorded, remedy):
-            if not is_present(path) or path.samefile(recorded):
-                continue
-            if not filecmp.cmp(path, recorded, shallow=False):
-                report.wrong(recorded, f"is not {path}", remedy)
+        if report.is_other(path, recorded, remedy):
+            report.error(recorded, f"is not {path}", remedy)
 
 
-def _names(receipt: Any, row: dict[str, Any]) -> bool:
-    """Return whether a receipt points to the checkpoint of an evaluation, at its step."""
+def _is_of(receipt: Path, sha256: str, step: int | None = None) -> bool:
+    """Return whether a receipt points to a checkpoint, at this step (None: any)."""
     try:
-        receipt_row = read_json(receipt)
-        return bool(receipt_row["sha256"] == row["checkpoint"] and receipt_row["step"] == row["step"])
+        row = read_json(receipt)
+        return bool(row["sha256"] == sha256 and step in (None, row["step"]))
     except MALFORMED:
         return False
 
@@ -379,18 +375,11 @@ def check_export(report: CheckReport, campaign: Campaign, folder: Path) -> None:
     if row is None:
         return
     with report.reading(path, remedy):
-        exported = [name for name, receipt in receipts.items() if _hash_in(receipt) == row["checkpoint"]]
+        exported = [name for name, receipt in receipts.items() if _is_of(receipt, row["checkpoint"])]
         if exported:
             remedy = remedy.replace("latest", exported[0])
         else:
-            report.wrong(path, "is of a checkpoint that no receipt of this run names", remedy)
+            report.error(path, "is of a checkpoint that no receipt of this run names", remedy)
         for name, expected in row["files"].items():
             report.has_bytes(folder / name, None, expected, remedy)
         report.counts["exports"] += 1
-
-
-def _hash_in(receipt: Path) -> str:
-    try:
-        return str(read_json(receipt)["sha256"])
-    except MALFORMED:
-        return ""

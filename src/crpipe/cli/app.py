@@ -3,36 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import math
 import os
 import sys
 import warnings
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from crpipe import __version__
-from crpipe.cli import completion
-from crpipe.cli.data import data, tools
 from crpipe.cli.help import Verbs
-from crpipe.cli.look import logs, redraw, runs, verification, weeks
-from crpipe.cli.model import models
+from crpipe.cli.look import look
 from crpipe.cli.start import start
-from crpipe.cli.terminal import Settings, completing, show
+from crpipe.cli.steps import steps
+from crpipe.cli.tools import tools
+from crpipe.cli.use import use
 from crpipe.core.causes import MachineWatch, machine_error
-from crpipe.core.errors import AccessError, CrpipeError, SourceError
+from crpipe.core.errors import CrpipeError
 from crpipe.core.signals import follow_parent
 from crpipe.core.text import printable
-
-if TYPE_CHECKING:
-    from crpipe.config.loading import Config
-    from crpipe.report.state_types import SourceToken
-
-# ruff: noqa: PLC0415
-
-# Handlers import what they call: a verb pays for its own libraries only (`status` starts without torch).
 
 app = typer.Typer(
     cls=Verbs,
@@ -42,14 +30,8 @@ app = typer.Typer(
 )
 
 
-app.add_typer(start)
-app.add_typer(logs)
-app.add_typer(data)
-app.add_typer(models)
-app.add_typer(runs)
-app.add_typer(tools)
-app.add_typer(verification)
-app.add_typer(weeks)
+for group in (start, look, steps, use, tools):
+    app.add_typer(group)
 
 
 def _print_version(value: bool) -> None:
@@ -70,202 +52,6 @@ def _options(
     """Take the options that only make sense before a verb."""
 
 
-@app.command()
-def status(
-    every: Annotated[
-        float | None, typer.Argument(metavar="SECONDS", help="with --watch: time between two looks", min=1)
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="machine-readable: docs/watching.md#for-programs")
-    ] = False,
-    unfold: Annotated[bool, typer.Option("--all", help="a line for every range")] = False,
-    html: Annotated[
-        Path | None, typer.Option(readable=False, help="write a self-contained page instead")
-    ] = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="look again every 10 s, or SECONDS, until Ctrl-C")
-    ] = False,
-) -> None:
-    """Show every range's state from files alone; works while nothing runs."""
-    from crpipe.campaign.campaign import Campaign
-    from crpipe.report.status import render_status, status_json
-
-    if (watch and (as_json or html is not None)) or (every is not None and not watch):
-        raise typer.BadParameter("SECONDS belongs to --watch, and --watch to the table in the terminal")
-    config = Settings.campaign()
-    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-
-    def look(width: int) -> str:
-        campaign, token = Campaign.open(config, "recorded"), _source_token(config)
-        return render_status(campaign, width, unfold=unfold, colour=colour, token=token)
-
-    if html is not None:
-        from crpipe.report.page.overview import write_page
-
-        write_page(Campaign.open(config, "recorded"), html, _source_token(config))
-    elif as_json:
-        print(status_json(Campaign.open(config, "recorded"), _source_token(config)))
-    elif watch:
-        redraw(look, every or 10.0)
-    else:
-        print(look(_width()))
-
-
-@app.command()
-def plan(
-    figure: Annotated[
-        Path | None,
-        typer.Option(
-            readable=False,
-            help="also plot the learning rate of each phase over the campaign: SVG, PNG, PDF, CSV",
-        ),
-    ] = None,
-    *,
-    as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
-    offline: Annotated[bool, typer.Option("--offline", help="do not ask a remote source")] = False,
-) -> None:
-    """Look at the source and show files, events, steps, disk, hours and jobs, before anything runs."""
-    from crpipe.campaign.campaign import Campaign
-    from crpipe.report.plan import Plan, describe_plan, render_plan
-    from crpipe.setup.compatibility import check_fit, planned_workload
-    from crpipe.setup.preview import look_at_source
-    from crpipe.source.counting import check_source
-
-    config = Settings.campaign()
-    check_source(config)
-    checked = check_fit(config)
-    campaign = Campaign.open(config, "either")
-    seen = look_at_source(campaign, offline=offline)
-    planned = Plan.of(campaign, planned_workload(config), seen)
-    if as_json:
-        print(json.dumps(describe_plan(planned), indent=1))
-    else:
-        show(render_plan(planned))
-        show(f"checked: {checked}")
-    if figure is not None:
-        from crpipe.report.figures import plot_rates
-        from crpipe.train.rate_plan import rate_plan
-
-        path = plot_rates(rate_plan(campaign), figure)
-        print(path, file=sys.stderr if as_json else sys.stdout)
-    if seen.problems:
-        raise SourceError("\n".join(["the workflow would fail:", *seen.problems]))
-
-
-@app.command()
-def summary(
-    as_json: Annotated[
-        bool, typer.Option("--json", help="machine-readable: docs/watching.md#for-programs")
-    ] = False,
-) -> None:
-    """Show the campaign's sums, their check, and how good the final checkpoint is."""
-    from crpipe.campaign.campaign import Campaign
-    from crpipe.report.summary import render_summary, summary_json
-
-    campaign = Campaign.open(Settings.campaign(), "recorded")
-    if as_json:
-        print(summary_json(campaign))
-    else:
-        show(render_summary(campaign))
-
-
-@app.command()
-def report(
-    out: Annotated[
-        Path | None, typer.Option(readable=False, help="where to write it; default runs/<run>/report.html")
-    ] = None,
-) -> None:
-    """Write one HTML page: sums, quality, plots, ranges, jobs, failures, configuration, versions."""
-    from crpipe.campaign.campaign import Campaign
-    from crpipe.report.page.document import write_report
-
-    campaign = Campaign.open(Settings.campaign(), "recorded")
-    print(write_report(campaign, out or campaign.paths.report()))
-
-
-@app.command()
-def compare(
-    runs: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="RUN …",
-            help="names of runs in the folder `runs`",
-            autocompletion=completing(completion.runs),
-        ),
-    ],
-    figure: Annotated[
-        Path | None,
-        typer.Option(readable=False, help="also plot their losses over each other: SVG, PNG, PDF, CSV"),
-    ] = None,
-) -> None:
-    """Show what differs between runs: keys, training, the metrics of the newest evaluations."""
-    from crpipe.report.compare import plot_comparison, read_runs, render_comparison
-
-    found = read_runs(Settings.campaign(options=False).paths(), runs)
-    show(render_comparison(found))
-    if figure is not None:
-        print(plot_comparison(found, figure))
-
-
-@app.command()
-def figures(
-    *,
-    progress: Annotated[
-        bool, typer.Option("--progress", help="plot the numbers of the evaluated checkpoints instead")
-    ] = False,
-) -> None:
-    """Plot multiplicities, losses and throughput of the campaign so far, as SVG, PNG, PDF and CSV files."""
-    from crpipe.campaign.campaign import Campaign
-    from crpipe.report.figures import plot_figures, plot_progress
-
-    campaign = Campaign.open(Settings.campaign(), "recorded")
-    for path in plot_progress(campaign) if progress else plot_figures(campaign):
-        print(path)
-
-
-def _events(incomplete: str) -> list[str]:
-    return [event for event in ("success", "failure", "stall") if event.startswith(incomplete)]
-
-
-@app.command()
-def notify(
-    event: Annotated[str, typer.Argument(help="success, failure or stall", autocompletion=_events)],
-) -> None:
-    """Run the configured command of an event (section `notify`) with the status on its stdin."""
-    from crpipe.campaign.campaign import Campaign
-    from crpipe.report.notify import notify as run_command
-
-    config = Settings.campaign()
-    campaign = Campaign.open(config, "recorded")
-    print(run_command(campaign, event, _source_token(config)), file=sys.stderr)
-
-
-@app.command()
-def version() -> None:
-    """Print the version."""
-    print(__version__)
-
-
-def _source_token(config: Config) -> SourceToken | None:
-    """Find the token that a job started here would use; the report itself knows no sources."""
-    from crpipe.report.state_types import SourceToken
-    from crpipe.source.pelican.tokens import find_for
-
-    try:
-        token = find_for([config.source.uri, *config.source.tables.values()], config.source.token_file)
-    except AccessError as error:
-        return SourceToken(problem=str(error))
-    if token is None:
-        return None
-    return SourceToken(token.place, None if math.isinf(token.expires) else token.expires)
-
-
-def _width() -> int:
-    with contextlib.suppress(OSError):
-        return os.get_terminal_size(sys.stdout.fileno()).columns
-    return 120
-
-
 def quiet_libraries() -> None:
     """Keep warnings of libraries from a terminal; logs of jobs have them."""
     if not sys.warnoptions and sys.stderr.isatty():
@@ -275,7 +61,7 @@ def quiet_libraries() -> None:
 def main() -> None:
     """Run the command line; an error becomes one message and its exit code, see `crpipe.core.errors`."""
     if os.environ.get("CRPIPE_WORKFLOW"):
-        follow_parent()
+        follow_parent(os.environ["CRPIPE_WORKFLOW"])
     quiet_libraries()
     try:
         with MachineWatch():

@@ -1,78 +1,95 @@
-"""Verbs that look at a campaign: logs, `status --watch`, check, shards, notify, sync, run."""
+"""Verbs that look at a campaign, from its files alone."""
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import re
 import shlex
 import shutil
 import sys
 import time
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crpipe.cli import completion
-from crpipe.cli.help import VerbGroup
-from crpipe.cli.terminal import RangeArgument, Settings, Terminal, completing, find_range, show
-from crpipe.config.files import way_to_campaign
-from crpipe.core.errors import ConfigError, DataError, DiskError
+from crpipe.cli.help import RANGE, VerbGroup, declare
+from crpipe.cli.terminal import Settings, Terminal, checkable, completing, find_range, link_names, runs, show
+from crpipe.core.errors import AccessError, DataError, DiskError, MachineError, SourceError
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
 from crpipe.core.ranges import pick
-from crpipe.core.text import printable
+from crpipe.core.text import counted, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from crpipe.check.clean import DeletableFile
     from crpipe.check.findings import CheckReport
+    from crpipe.config.loading import Config
+    from crpipe.report.state_types import SourceToken
 
+# Handlers import what they call: a verb pays for its own libraries only (`status` starts without torch).
 # ruff: noqa: PLC0415
 
-# Handlers import what they call: a verb pays for its own libraries only.
+
+look = typer.Typer()
+shards = typer.Typer(cls=VerbGroup, help="Check shards alone, or export them as plain Parquet files.")
+look.add_typer(shards, name="shards")
+verb = partial(declare, "Look at a campaign")
 
 _POLL_S = 0.5
-logs = typer.Typer()
+_SHOWN = 3  # names in a line
 
 
-@logs.command("logs")
-def show_logs(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="LINK_OR_RANGE",
-            help="as for other verbs; without it and without --follow all logs are listed, newest last",
-            autocompletion=completing(completion.ranges_and_links),
-        ),
-    ] = "",
-    verb: Annotated[str, typer.Option(help="only logs of this verb: list, stage, split, train, …")] = "",
-    *,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="print what is added, through retries, until Ctrl-C")
+@verb(
+    look,
+    "status",
+    "--all",
+    reads="source, ranges, split.threshold, train",
+    raises=[DataError],
+    page="watching.md#in-a-terminal-crpipe-status",
+)
+def status(
+    every: Annotated[
+        float | None, typer.Argument(metavar="SECONDS", help="with --watch: time between two looks", min=1)
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="machine-readable: docs/watching.md#for-programs")
+    ] = False,
+    unfold: Annotated[bool, typer.Option("--all", help="a line for every range")] = False,
+    html: Annotated[
+        Path | None, typer.Option(readable=False, help="write a self-contained page instead")
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="look again every 10 s, or SECONDS, until Ctrl-C")
     ] = False,
 ) -> None:
-    """Print the newest log of a link or range, or list all logs; the first line says where the file is."""
-    from crpipe.core.text import moment
-    from crpipe.report.jobs import chosen, job_logs, list_logs, read_on
+    """Show every range's state from files alone; works while nothing runs."""
+    from crpipe.campaign.campaign import Campaign
+    from crpipe.report.status import render_status, status_json
 
-    config = Settings.campaign(options=False)
-    known = [each for each, _ in completion.ranges_and_links(config)]
-    found = job_logs(config.paths())
-    found = chosen(found, pick(name, known, "range or link") if name else "", verb)
-    if not (name or follow):
-        width = shutil.get_terminal_size((120, 0)).columns if sys.stdout.isatty() else sys.maxsize
-        print(printable(list_logs(found, width)))
-        return
-    newest = found[-1]
-    said = Terminal().message
-    said(f"{newest.path}  ({newest.verb} {newest.name}".rstrip() + f", written {moment(newest.time)})")
-    if not follow:
-        print(printable(newest.path.read_text(errors="replace")), end="")
-        return
-    for text in read_on(newest.path, lambda: time.sleep(_POLL_S), said):
-        print(printable(text), end="", flush=True)
+    if (watch and (as_json or html is not None)) or (every is not None and not watch):
+        raise typer.BadParameter("SECONDS belongs to --watch, and --watch to the table in the terminal")
+    config = Settings.campaign()
+    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+
+    def look(width: int) -> str:
+        campaign, token = Campaign.open(config, "recorded"), source_token(config)
+        return render_status(campaign, width, unfold=unfold, colour=colour, token=token)
+
+    if html is not None:
+        from crpipe.report.page.overview import write_page
+
+        write_page(Campaign.open(config, "recorded"), html, source_token(config))
+    elif as_json:
+        print(status_json(Campaign.open(config, "recorded"), source_token(config)))
+    elif watch:
+        redraw(look, every or 10.0)
+    else:
+        print(look(_width()))
 
 
 def redraw(look: Callable[[int], str], pause_s: float) -> None:
@@ -100,24 +117,175 @@ def _hidden(count: int) -> str:
     return f"; {count} more lines in `crpipe status`" if count > 0 else ""
 
 
-# Verbs that prove what is there: check, shards verify; and shards export.
+def source_token(config: Config) -> SourceToken | None:
+    """Find the token that a job started here would use; the report itself knows no sources."""
+    from crpipe.report.state_types import SourceToken
+    from crpipe.source.pelican.tokens import find_for
+
+    try:
+        token = find_for([config.source.uri, *config.source.tables.values()], config.source.token_file)
+    except AccessError as error:
+        return SourceToken(problem=str(error))
+    if token is None:
+        return None
+    return SourceToken(token.place, None if math.isinf(token.expires) else token.expires)
 
 
-# Handlers import what they call: a verb pays for its own libraries only.
+def _width() -> int:
+    with contextlib.suppress(OSError):
+        return os.get_terminal_size(sys.stdout.fileno()).columns
+    return 120
 
-_SHOWN = 3  # names in a line
-_PANEL = "Verify what is on the disk"
-verification = typer.Typer()
+
+@verb(look, "logs", f"{RANGE} --follow", reads="ranges, train", page="watching.md#logs-crpipe-logs")
+def show_logs(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="LINK_OR_RANGE",
+            help="as for other verbs; without it and without --follow all logs are listed, newest last",
+            autocompletion=completing(checkable),
+        ),
+    ] = "",
+    verb: Annotated[str, typer.Option(help="only logs of this verb: list, stage, split, train, …")] = "",
+    *,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="print what is added, through retries, until Ctrl-C")
+    ] = False,
+) -> None:
+    """Print the newest log of a link or range, or list all logs; the first line says where the file is."""
+    from crpipe.core.text import moment
+    from crpipe.report.jobs import chosen, job_logs, list_logs, read_on
+
+    config = Settings.campaign(options=False)
+    known = tuple(dict.fromkeys((*map(str, config.all_ranges()), *link_names(config), CONSOLIDATED)))
+    logs = job_logs(config.paths())
+    logs = chosen(logs, pick(name, known, "range or link") if name else "", verb)
+    if not (name or follow):
+        width = shutil.get_terminal_size((120, 0)).columns if sys.stdout.isatty() else sys.maxsize
+        print(printable(list_logs(logs, width)))
+        return
+    newest = logs[-1]
+    message = Terminal().message
+    message(f"{newest.path}  ({newest.verb} {newest.name}".rstrip() + f", written {moment(newest.time)})")
+    if not follow:
+        print(printable(newest.path.read_text(errors="replace")), end="")
+        return
+    for text in read_on(newest.path, lambda: time.sleep(_POLL_S), message):
+        print(printable(text), end="", flush=True)
 
 
-@verification.command(rich_help_panel=_PANEL)
+@verb(
+    look,
+    "summary",
+    reads="ranges, split.threshold, train",
+    raises=[DataError],
+    page="watching.md#before-and-after-crpipe-plan-crpipe-summary",
+)
+def summary(
+    as_json: Annotated[
+        bool, typer.Option("--json", help="machine-readable: docs/watching.md#for-programs")
+    ] = False,
+) -> None:
+    """Show the campaign's sums, their check, and how good the final checkpoint is."""
+    from crpipe.campaign.campaign import Campaign
+    from crpipe.report.summary import render_summary, summary_json
+
+    campaign = Campaign.open(Settings.campaign(), "recorded")
+    if as_json:
+        print(summary_json(campaign))
+    else:
+        show(render_summary(campaign))
+
+
+@verb(
+    look,
+    "report",
+    reads="ranges, train",
+    raises=[DataError, MachineError],
+    page="watching.md#one-page-crpipe-report",
+)
+def report(
+    out: Annotated[
+        Path | None, typer.Option(readable=False, help="where to write it; default runs/<run>/report.html")
+    ] = None,
+) -> None:
+    """Write one HTML page: sums, quality, plots, ranges, jobs, failures, configuration, versions."""
+    from crpipe.campaign.campaign import Campaign
+    from crpipe.report.page.document import write_report
+
+    campaign = Campaign.open(Settings.campaign(), "recorded")
+    print(write_report(campaign, out or campaign.paths.report()))
+
+
+@verb(
+    look,
+    "figures",
+    "--progress",
+    reads="ranges, split.threshold, train",
+    raises=[DataError, MachineError],
+    page="watching.md#figures-crpipe-figures",
+)
+def figures(
+    *,
+    progress: Annotated[
+        bool, typer.Option("--progress", help="plot the numbers of the evaluated checkpoints instead")
+    ] = False,
+) -> None:
+    """Plot multiplicities, losses and throughput of the campaign so far, as SVG, PNG, PDF and CSV files."""
+    from crpipe.campaign.campaign import Campaign
+    from crpipe.report.figures import plot_figures, plot_progress
+
+    campaign = Campaign.open(Settings.campaign(), "recorded")
+    for path in plot_progress(campaign) if progress else plot_figures(campaign):
+        print(path)
+
+
+@verb(
+    look,
+    "compare",
+    "first second --figure compare.svg",
+    raises=[DataError, MachineError],
+    page="training.md#changing-ones-mind",
+)
+def compare(
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN …",
+            help="names of runs in the folder `runs`",
+            autocompletion=completing(runs),
+        ),
+    ],
+    figure: Annotated[
+        Path | None,
+        typer.Option(readable=False, help="also plot their losses over each other: SVG, PNG, PDF, CSV"),
+    ] = None,
+) -> None:
+    """Show what differs between runs: keys, training, the metrics of the newest evaluations."""
+    from crpipe.report.compare import plot_comparison, read_runs, render_comparison
+
+    comparison = read_runs(Settings.campaign(options=False).paths(), runs)
+    show(render_comparison(comparison))
+    if figure is not None:
+        print(plot_comparison(comparison, figure))
+
+
+@verb(
+    look,
+    "check",
+    f"{RANGE} --jobs 4",
+    reads="ranges, train",
+    raises=[DataError, SourceError, AccessError],
+    page="operations.md#check-that-all-is-there",
+)
 def check(
     names: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="NAME …",
             help="ranges, links, `consolidated` or `outliers`; default: all",
-            autocompletion=completing(completion.ranges_and_links),
+            autocompletion=completing(checkable),
         ),
     ] = None,
     jobs: Annotated[int, typer.Option(help="processes", min=1)] = 1,
@@ -133,7 +301,6 @@ def check(
     """Prove the campaign from its files alone, or list all that is wrong and what to type; writes nothing."""
     from crpipe.check.check import check as check_campaign
     from crpipe.check.check import open_files
-    from crpipe.core.text import counted
 
     campaign = open_files(Settings.campaign(options=source))  # only a listing needs the reader's options
     known = tuple(dict.fromkeys((*campaign.ranges, *campaign.chain.names, CONSOLIDATED, OUTLIERS)))
@@ -182,17 +349,18 @@ def _by_reason(report: CheckReport) -> dict[str, list[str]]:
     return reasons
 
 
-shards = typer.Typer(cls=VerbGroup, help="Check shards alone, or export them as plain Parquet files.")
-verification.add_typer(shards, name="shards", rich_help_panel=_PANEL)
-
-
-@shards.command("verify")
+@verb(
+    shards,
+    "shards verify",
+    f"{RANGE} --deep",
+    reads="ranges",
+    raises=[DataError],
+    page="data.md#a-shard-is-a-pair-of-parquet-files",
+)
 def verify_shards(
     names: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="RANGE …", help="default: all made", autocompletion=completing(completion.ranges)
-        ),
+        typer.Argument(metavar="RANGE …", help="default: all made"),
     ] = None,
     deep: Annotated[bool, typer.Option(help="hash every file and decode every page too")] = False,
 ) -> None:
@@ -204,196 +372,3 @@ def verify_shards(
     for folder in verifiable(config.paths(), map(str, config.all_ranges()), asked):
         totals = verify(folder, deep=deep)
         print(f"{folder}: {read_layout(folder).count(*totals)}, good")
-
-
-@shards.command("export")
-def export_range(
-    name: RangeArgument,
-    out: Annotated[
-        Path, typer.Option(readable=False, help="directory for train.parquet, outliers.parquet, ...")
-    ],
-) -> None:
-    """Write the shards of one range as Parquet files: in the raw files' schema if the reader has one."""
-    from crpipe.campaign.readers import configured_reader
-    from crpipe.split.export import export_shards
-
-    config = Settings.campaign()
-    key = find_range(config, name)
-    folders = [config.paths().shards(key), config.paths().outliers(key)]
-    events = export_shards(folders, out, configured_reader(config), Terminal())
-    print(f"{out}: {events} events")
-
-
-# Verbs of campaigns that run for weeks: clean, sync, restore.
-
-
-# Handlers import what they call: a verb pays for its own libraries only.
-
-weeks = typer.Typer()
-
-
-@weeks.command()
-def clean(
-    *,
-    yes: Annotated[bool, typer.Option("--yes", help="delete; without it, only show")] = False,
-    keep: Annotated[
-        list[str] | None,
-        typer.Option(metavar="LINK", help="link whose checkpoint stays, too; several: repeat it"),
-    ] = None,
-) -> None:
-    """Show what nothing needs any more, and why; delete it with --yes, while no workflow runs here."""
-    from crpipe.campaign.campaign import Campaign
-    from crpipe.check.clean import clean as clean_campaign
-    from crpipe.check.clean import find_spent
-
-    campaign = Campaign.open(Settings.campaign(options=False), layout="recorded")
-    if yes:
-        show(_listed(clean_campaign(campaign, keep or (), Terminal(), workplace=Path()), "deleted"))
-        return
-    spent = find_spent(campaign, keep or (), Path())
-    show(_listed(spent, "to delete"))
-    if spent:
-        show("nothing was deleted; `crpipe clean --yes` deletes these files (stop the workflow first)")
-    if not campaign.config.train.keep_links:
-        show("train.keep_links is 0: no checkpoint is deleted; 2 would keep those of the newest two links")
-
-
-def _listed(found: list[DeletableFile], what: str) -> str:
-    """List files with size and reason, and their sum."""
-    from crpipe.core.text import counted, size
-
-    lines = [f"{each.path}  {size(each.size)}\n    {each.why}" for each in found]
-    total = size(sum(each.size for each in found))
-    return "\n".join([*lines, f"{counted(len(found), 'file')} {what}, {total}"])
-
-
-@weeks.command()
-def sync(
-    *,
-    every: Annotated[
-        float, typer.Option(metavar="MINUTES", help="again and again, until the run is finished", min=0.0)
-    ] = 0.0,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="read every file of the copy and compare its sha256")
-    ] = False,
-    new: Annotated[
-        bool, typer.Option("--new", help="send everything: the copy that sync.to held is gone for good")
-    ] = False,
-) -> None:
-    """Send what is new of the run to `sync.to`, and what its copy has lost; another machine can go on."""
-    from crpipe.campaign.campaign import Campaign
-    from crpipe.source.sync.repeat import sync_every
-    from crpipe.source.sync.send import SyncRules, sync_run
-
-    campaign, rules = Campaign.open(Settings.campaign(), "recorded"), SyncRules(verify, new)
-    if every:
-
-        def is_finished() -> bool:
-            """Open the campaign again: jobs record the layout and count the files meanwhile."""
-            return Campaign.open(campaign.config, "recorded").is_finished()
-
-        sync_every(campaign, every, is_finished, Terminal(), rules)
-    else:
-        sync_run(campaign, Terminal(), rules)
-
-
-@weeks.command()
-def restore(
-    source: Annotated[
-        str, typer.Argument(metavar="FROM", help="where the run was synced to; default: sync.to")
-    ] = "",
-) -> None:
-    """Bring a synced run into an empty directory, each file verified; the same workflow command goes on."""
-    from crpipe.campaign.campaign import Campaign
-    from crpipe.source.sync.restore import restore_run
-
-    config = Settings.config()  # the campaign comes from its copy
-    if source:
-        config = config.model_copy(update={"sync": config.sync.model_copy(update={"to": source})})
-    restore_run(Campaign.open(config, "recorded"), Terminal())
-    print(
-        "now start the workflow here, with the same configuration: it goes on where the copy ends. The copy "
-        "has no shards; `snakemake outliers_consolidated` makes all of them again, also for validation"
-    )
-
-
-# `crpipe run`: the workflow of this directory, with the right options and lines that a person can follow.
-
-
-# Handlers import what they call: a verb pays for its own libraries only.
-
-runs = typer.Typer()
-
-_COLUMNS = 80  # of a terminal that does not say
-_SNAKEFILES = ("Snakefile", "workflow/Snakefile")
-_LOOKING = frozenset({"--dry-run", "--dryrun", "-n"})
-
-
-@runs.command()
-def run(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[TARGET] [-- OPTION …]",
-            help="all (default), train_all, outliers_consolidated, evaluation, progress, or a file; "
-            "after --: options of snakemake",
-        ),
-    ] = None,
-    profile: Annotated[str, typer.Option(help="profile of a cluster, such as slurm")] = "",
-    cores: Annotated[
-        str, typer.Option("--cores", "-j", help="cores to use; with --profile: jobs at a time; default: all")
-    ] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="show the jobs and start none")] = False,
-    links: Annotated[int, typer.Option(help="train so many more links, then stop; 0: all", min=0)] = 0,
-    keep_trying: Annotated[
-        bool,
-        typer.Option("--keep-trying", help="start again after failures that may pass, with growing pauses"),
-    ] = False,
-    pause_minutes: Annotated[
-        float, typer.Option(help="first pause of --keep-trying; it doubles up to an hour", min=0.001)
-    ] = 1.0,
-) -> None:
-    """Run every job that TARGET needs. Ctrl-C stops it with a snapshot; the same command continues.
-
-    Exit codes: 0 done, 1 a job failed, 130 stopped by Ctrl-C, 143 by SIGTERM, else that of the refusal.
-    """
-    from crpipe.workflow.attempts import RunRequest, run_until_done
-
-    if not any(Path(name).is_file() for name in _SNAKEFILES):
-        raise ConfigError(f"{Path.cwd()}: no Snakefile here; {way_to_campaign(Path())}")
-    given = words or []
-    cut = next((place for place, word in enumerate(given) if word.startswith("-")), len(given))
-    targets, more = given[:cut], given[cut:]
-    if targets and links:
-        raise typer.BadParameter("name a TARGET or --links N, not both")
-    request = RunRequest(
-        files=Settings.config_files(),
-        overrides=Settings.overrides,
-        targets=tuple(targets),
-        links=links,
-        profile=profile,
-        cores=cores,
-        dry_run=dry_run or not _LOOKING.isdisjoint(more),
-        more=tuple(word for word in more if word not in _LOOKING),
-        typed=("crpipe", *sys.argv[1:]),
-        pause_s=60 * pause_minutes if keep_trying else 0.0,
-    )
-    sys.exit(run_until_done(request, TerminalScreen()))
-
-
-class TerminalScreen(Terminal):
-    """A terminal whose last line is rewritten while jobs run."""
-
-    @property
-    def tty(self) -> bool:
-        """Whether lines can be rewritten."""
-        return self._tty
-
-    def show(self, text: str) -> None:
-        """Print one line of what was asked for."""
-        show(text)
-
-    def live(self, text: str) -> None:
-        """Rewrite the last line, cut to the width of the terminal."""
-        width = os.get_terminal_size(sys.stderr.fileno()).columns or _COLUMNS
-        print(f"\r\x1b[K{printable(text, keep='')[: width - 1]}", end="", file=sys.stderr, flush=True)

@@ -1,29 +1,56 @@
-"""Verbs of the first hour: init writes a folder to work in, doctor looks at this machine and the source."""
+"""Verbs of the first hour: a folder to work in, what machine and source are like, and `crpipe run`."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
+import signal
 import sys
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crpipe.cli.terminal import Settings, show
-from crpipe.core.errors import ConfigError, SetupError
+from crpipe.cli import importing
+from crpipe.cli.help import RANGE, VerbGroup, declare
+from crpipe.cli.terminal import Settings, Terminal, show
+from crpipe.config.files import way_to_campaign
+from crpipe.core.errors import (
+    AccessError,
+    ConfigError,
+    DataError,
+    LeaseError,
+    MachineError,
+    MissingExtra,
+    PluginError,
+    SetupError,
+    SourceError,
+    TrainError,
+)
 
 if TYPE_CHECKING:
     from crpipe.setup.init import Answers
 
-# Handlers import what they call: a verb pays for its own libraries only.
+# Handlers import what they call: a verb pays for its own libraries only (`status` starts without torch).
 # ruff: noqa: PLC0415
 
+
 start = typer.Typer()
+settings = typer.Typer(cls=VerbGroup, help="Check the configuration, or write what it can hold.")
+start.add_typer(settings, name="config")
+outliers = typer.Typer(cls=VerbGroup, help="Look at the outliers.")
+start.add_typer(outliers, name="outliers")
+verb = partial(declare, "Start")
+
+_SNAKEFILES = ("Snakefile", "workflow/Snakefile")
+_LOOKING = frozenset({"--dry-run", "--dryrun", "-n"})
 
 _RANGES = ("first", "last", "step")
 
 
-@start.command()
+@verb(start, "init", "mine", raises=[MachineError], page="install.md")
 def init(
     folder: Annotated[
         Path, typer.Argument(readable=False, help="folder of the campaign; made where it is missing")
@@ -60,7 +87,7 @@ def init(
     asks = not yes and _can_ask()
     if asks:
         answers = _asked(answers, folder)
-    answers, found = complete(answers, folder)
+    answers, notes = complete(answers, folder)
     tree = compose(answers)
     lacking = lacking_tables(tree)
     if lacking:
@@ -68,26 +95,8 @@ def init(
         raise ConfigError(
             f"source.tables: {tree['source']['reader']} needs {', '.join(lacking)}; add {words}"
         )
-    told = [] if asks else found  # while it asked
-    show("\n".join([*told, *start_campaign(folder, render(tree), force=force)]))
-
-
-@start.command()
-def doctor(
-    *,
-    as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
-) -> None:
-    """Look at Python, torch, GPU, memory, disks, token, source, Slurm and extras; say what to type.
-
-    Each line is ok, warn or fail; with a fail the exit code is 78.
-    """
-    from crpipe.setup.doctor import as_table, examine, failed_names, to_json
-
-    findings = examine(Settings.config_files(), Settings.overrides)
-    show(to_json(findings) if as_json else as_table(findings))
-    failed = failed_names(findings)
-    if failed:
-        raise SetupError(f"{', '.join(failed)}: will stop a campaign; the lines with fail say what to do")
+    shown = [] if asks else notes  # else while it asked
+    show("\n".join([*shown, *start_campaign(folder, render(tree), force=force)]))
 
 
 def _can_ask() -> bool:
@@ -111,8 +120,8 @@ def _asked(answers: Answers, folder: Path) -> Answers:
             show(f"  {name}: {about['about']}")
         reader = typer.prompt("reader of these files", default=next(iter(starter.readers), None))
         answers = dataclasses.replace(answers, reader=reader)
-    completed, found = complete(answers, folder)
-    show("\n".join(found))
+    completed, notes = complete(answers, folder)
+    show("\n".join(notes))
     asked = {
         name: _number(name, typer.prompt(f"ranges.{name}", default=str(completed.ranges[name])))
         for name in _RANGES
@@ -126,7 +135,7 @@ def _asked(answers: Answers, folder: Path) -> Answers:
 
 
 def _asked_source(answers: Answers, folder: Path) -> Answers:
-    """Ask where the files are until some are found there."""
+    """Ask where the files are until some are notes there."""
     from crpipe.setup.init import complete
 
     while not (answers.uri or answers.files):
@@ -155,3 +164,265 @@ def _tables(given: list[str] | tuple[()]) -> dict[str, str]:
     if wrong:
         raise ConfigError(f"--table {wrong[0]}: expected NAME=URI")
     return {text.partition("=")[0]: text.partition("=")[2] for text in given}
+
+
+@verb(start, "doctor", reads="source, results, runs", raises=[SetupError], page="install.md")
+def doctor(
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
+) -> None:
+    """Look at Python, torch, GPU, disks, token, source, Slurm and extras; say what to type.
+
+    Each line is ok, warn or fail; with a fail the exit code is 78.
+    """
+    from crpipe.setup.doctor import as_table, examine, failed_names, to_json
+
+    findings = examine(Settings.config_files(), Settings.overrides)
+    show(to_json(findings) if as_json else as_table(findings))
+    failed = failed_names(findings)
+    if failed:
+        raise SetupError(f"{', '.join(failed)}: will stop a campaign; the lines with fail say what to do")
+
+
+@verb(settings, "config default", page="operations.md#start")
+def default() -> None:
+    """Print the configuration with every key commented."""
+    from crpipe.config.reference import default_yaml
+
+    print(default_yaml(Settings.config()), end="")
+
+
+@verb(settings, "config schema", page="operations.md#start")
+def schema() -> None:
+    """Print the configuration's JSON schema."""
+    from crpipe.config.reference import schema_json
+
+    print(schema_json(), end="")
+
+
+@verb(settings, "config table", "-c mine.yaml", page="operations.md#start")
+def table() -> None:
+    """Print the table of keys in Markdown."""
+    from crpipe.config.reference import key_table
+
+    print(key_table(Settings.config()), end="")
+
+
+@verb(
+    settings,
+    "config check",
+    "-c mine.yaml",
+    reads="source, reader, simulator, train, model",
+    raises=[MissingExtra, PluginError],
+    page="operations.md#start",
+)
+def check_fit() -> None:
+    """Check that reader, simulator, workload and side tables fit together; print one line when they do."""
+    from crpipe.setup.compatibility import check_fit
+
+    print(check_fit(Settings.campaign()))
+
+
+@verb(
+    start,
+    "plan",
+    "--figure learning-rates.svg",
+    reads="source, ranges, split, load, train, model",
+    raises=[SourceError, MissingExtra, PluginError],
+    page="watching.md#before-and-after-crpipe-plan-crpipe-summary",
+)
+def plan(
+    figure: Annotated[
+        Path | None,
+        typer.Option(
+            readable=False,
+            help="also plot the learning rate of each phase over the campaign: SVG, PNG, PDF, CSV",
+        ),
+    ] = None,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="do not ask a remote source")] = False,
+) -> None:
+    """Look at the source and show files, events, steps, disk, hours and jobs, before anything runs."""
+    from crpipe.campaign.campaign import Campaign
+    from crpipe.report.plan import Plan, describe_plan, render_plan
+    from crpipe.setup.compatibility import check_fit, planned_workload
+    from crpipe.setup.preview import look_at_source
+    from crpipe.source.counting import check_source
+
+    config = Settings.campaign()
+    check_source(config)
+    checked = check_fit(config)
+    campaign = Campaign.open(config, "either")
+    seen = look_at_source(campaign, offline=offline)
+    planned = Plan.of(campaign, planned_workload(config), seen)
+    if as_json:
+        print(json.dumps(describe_plan(planned), indent=1))
+    else:
+        show(render_plan(planned))
+        show(f"checked: {checked}")
+    if figure is not None:
+        from crpipe.report.figures import plot_rates
+        from crpipe.train.rate_plan import rate_plan
+
+        path = plot_rates(rate_plan(campaign), figure)
+        print(path, file=sys.stderr if as_json else sys.stdout)
+    if seen.problems:
+        raise SourceError("\n".join(["the workflow would fail:", *seen.problems]))
+
+
+@verb(
+    start,
+    "run",
+    "all --profile slurm",
+    reads="source, ranges, split, train, resources, notify",
+    raises=[TrainError, DataError, SourceError, LeaseError, AccessError, signal.SIGTERM],
+    page="operations.md#start",
+)
+def run(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TARGET] [-- OPTION …]",
+            help="all (default), train_all, outliers_consolidated, evaluation, progress, or a file; "
+            "after --: options of snakemake",
+        ),
+    ] = None,
+    profile: Annotated[str, typer.Option(help="profile of a cluster, such as slurm")] = "",
+    cores: Annotated[
+        str, typer.Option("--cores", "-j", help="cores to use; with --profile: jobs at a time; default: all")
+    ] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="show the jobs and start none")] = False,
+    links: Annotated[int, typer.Option(help="train so many more links, then stop; 0: all", min=0)] = 0,
+    keep_trying: Annotated[
+        bool,
+        typer.Option("--keep-trying", help="start again after failures that may pass, with growing pauses"),
+    ] = False,
+    pause_minutes: Annotated[
+        float, typer.Option(help="first pause of --keep-trying; it doubles up to an hour", min=0.001)
+    ] = 1.0,
+) -> None:
+    """Run every job that TARGET needs. Ctrl-C stops it with a snapshot; the same command continues.
+
+    Exit codes: 0 done, 1 a job failed, 130 stopped by Ctrl-C, 143 by SIGTERM, else that of the refusal.
+    """
+    from crpipe.workflow.run import RunRequest, run_workflow
+
+    if not any(Path(name).is_file() for name in _SNAKEFILES):
+        raise ConfigError(f"{Path.cwd()}: no Snakefile here; {way_to_campaign(Path())}")
+    given = words or []
+    cut = next((place for place, word in enumerate(given) if word.startswith("-")), len(given))
+    targets, more = given[:cut], given[cut:]
+    if targets and links:
+        raise typer.BadParameter("name a TARGET or --links N, not both")
+    request = RunRequest(
+        files=Settings.config_files(),
+        overrides=Settings.overrides,
+        targets=tuple(targets),
+        links=links,
+        profile=profile,
+        cores=cores,
+        dry_run=dry_run or not _LOOKING.isdisjoint(more),
+        more=tuple(word for word in more if word not in _LOOKING),
+        typed=("crpipe", *sys.argv[1:]),
+        pause_s=60 * pause_minutes if keep_trying else 0.0,
+    )
+    sys.exit(run_workflow(request, Terminal()))
+
+
+@verb(
+    start,
+    "inspect",
+    "raw/0042000.parquet --rows 10",
+    reads="source.reader, reader",
+    raises=[SourceError, MissingExtra, PluginError],
+    page="data.md#readers",
+)
+def inspect(
+    file: Annotated[
+        Path, typer.Argument(readable=False, help="raw file of source.reader, shard, or any Parquet file")
+    ],
+    rows: Annotated[int, typer.Option(help="events to show")] = 5,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
+) -> None:
+    """Show what a file holds: schema, rows, multiplicities, first events with items."""
+    from crpipe.campaign.readers import configured_reader
+    from crpipe.split.inspect import facts_of, inspect_file
+
+    choice = configured_reader(Settings.config())
+    if as_json:
+        print(json.dumps(asdict(facts_of(file, rows, choice)), indent=1, default=str))
+    else:
+        show(inspect_file(file, rows, choice))
+
+
+@verb(
+    outliers,
+    "outliers suggest",
+    reads="source.reader, ranges, load.batch_events",
+    raises=[DataError, SourceError],
+    page="data.md",
+)
+def suggest(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="FILE …",
+            readable=False,
+            help="raw files or directories; default: the ranges that are split",
+        ),
+    ] = None,
+) -> None:
+    """Show what each threshold would set aside, and the memory of a batch below it."""
+    from crpipe.split.preview import suggest_from_files, suggest_threshold
+
+    config = Settings.config()
+    if files:
+        from crpipe.campaign.readers import configured_reader
+
+        show(suggest_from_files(files, configured_reader(config), config.load.batch_events, Terminal()))
+        return
+    from crpipe.campaign.campaign import Campaign
+
+    show(suggest_threshold(Campaign.open(config)))
+
+
+@verb(
+    start,
+    "probe",
+    f"--range {RANGE} --steps 50",
+    reads="source.reader, reader, load, train, model",
+    raises=[TrainError, DataError, SourceError, MissingExtra, PluginError],
+    page="training.md#looking-into-a-step",
+)
+def probe(
+    inputs: Annotated[
+        list[Path] | None,
+        typer.Option("--in", readable=False, help="raw file to take the batch from; several: repeat --in"),
+    ] = None,
+    steps: Annotated[int, typer.Option(help="steps on the one batch", min=1)] = 200,
+    name: Annotated[
+        str,
+        typer.Option("--range", help="split range to take the batch from"),
+    ] = "",
+    *,
+    anomaly: Annotated[
+        bool, typer.Option("--anomaly", help="name the operation of the first bad gradient; slow")
+    ] = False,
+    profile: Annotated[
+        Path | None, typer.Option(readable=False, help="write a trace of some steps to this file")
+    ] = None,
+) -> None:
+    """Train on one batch of your data again and again, and show losses, times and memory."""
+    with importing():
+        from crpipe.campaign.campaign import Campaign
+        from crpipe.inference.probe import probe_batch, read_batch, render_probe
+        from crpipe.setup.compatibility import check_fit
+
+    config = Settings.config()
+    check_fit(config)
+    campaign = Campaign.open(config)
+    batch = read_batch(campaign, inputs or (), name)
+    result = probe_batch(campaign, batch, steps, Terminal(), anomaly=anomaly, profile=profile)
+    print(render_probe(batch, campaign.item, result, anomaly=anomaly))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import textwrap
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -10,57 +12,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crpipe.cli import completion
 from crpipe.config.files import DEFAULTS, config_files, own_files, way_to_campaign
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, CrpipeError
+from crpipe.core.files import read_json_if_any
+from crpipe.core.paths import BEST, CONSOLIDATED
 from crpipe.core.ranges import PATTERN, Range, pick
 from crpipe.core.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
-    from crpipe.cli.completion import Choice
+    from pydantic import BaseModel
+
     from crpipe.config.loading import Config
 
 # A verb pays for its own libraries only, and so does the completion of a word.
 # ruff: noqa: PLC0415
 
 
+_COLUMNS = 80  # of a terminal that does not say
 _MADE = (Path("results/campaign.json"), Path("runs/default/campaign.json"))  # under the default names
-
-
-def completing(names: Callable[[Config], Iterable[Choice]]) -> Callable[[str], list[Choice]]:
-    """Return what completes a word for a shell; without a valid configuration nothing, and never an error."""
-
-    def complete(incomplete: str) -> list[tuple[str, str]]:  # typer evaluates these names
-        from crpipe.config.loading import load_config
-
-        with suppress(CrpipeError, OSError):
-            config = load_config(Settings.config_files(), Settings.overrides, options=False)
-            return [choice for choice in names(config) if choice[0].startswith(incomplete)]
-        return []
-
-    return complete
-
-
-RangeArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="RANGE",
-        help="for example 0042000-0042999; its beginning; or its number from 0",
-        autocompletion=completing(completion.ranges),
-    ),
-]
-LinkArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="LINK",
-        help="for example 0042000-0042999; 0042000-0042999.2 in the second round; outliers; its beginning; "
-        "or its number from 0",
-        autocompletion=completing(completion.links),
-    ),
-]
 
 
 def find_range(config: Config, text: str) -> str:
@@ -79,7 +51,7 @@ class Terminal:
     """Progress on a terminal: one line that is rewritten, with the time left; plain lines elsewhere."""
 
     def __init__(self) -> None:
-        self._tty = sys.stderr.isatty()
+        self.tty = sys.stderr.isatty()
         self._started: dict[str, tuple[float, float]] = {}
         self._told = 0.0
 
@@ -94,18 +66,27 @@ class Terminal:
         share = done / total if total else 1.0
         # A resumed job starts somewhere in the middle: only what this process did gives its speed.
         started, first = self._started.setdefault(label, (now, share))
-        if now - self._told < (0.2 if self._tty else 10.0) and done < total:
+        if now - self._told < (0.2 if self.tty else 10.0) and done < total:
             return
         self._told = now
         left = f"{(now - started) * (1 - share) / (share - first):.0f} s left" if share > first else ""
         text = printable(f"{label} {share:4.0%}  {left}  {note}".rstrip(), keep="")
-        if self._tty:
+        if self.tty:
             print(f"\r\x1b[K{text}", end="\n" if done >= total else "", file=sys.stderr, flush=True)
         else:
             print(text, file=sys.stderr, flush=True)
 
+    def show(self, text: str) -> None:
+        """Print one line of what was asked for."""
+        show(text)
+
+    def live(self, text: str) -> None:
+        """Rewrite the last line of a terminal, cut to its width."""
+        width = os.get_terminal_size(sys.stderr.fileno()).columns or _COLUMNS
+        print(f"\r\x1b[K{printable(text, keep='')[: width - 1]}", end="", file=sys.stderr, flush=True)
+
     def _clear(self) -> None:
-        if self._tty:
+        if self.tty:
             print("\r\x1b[K", end="", file=sys.stderr)
 
 
@@ -151,3 +132,119 @@ def _unnamed() -> str:
         f"this is the campaign of {DEFAULTS}" if is_present(DEFAULTS) else "this is crpipe's default campaign"
     )
     return f"crpipe: no configuration is named: {whose}; name yours with --config FILE"
+
+
+# The names that a shell completes: links, checkpoints, runs, keys; from small files alone.
+
+
+# Each is a value, and what a shell shows beside it.
+Choice = tuple[str, str]
+
+_WIDTH = 60
+
+
+def completing(names: Callable[[Config], Iterable[Choice]]) -> Callable[[str], list[Choice]]:
+    """Return what completes a word for a shell; without a valid configuration nothing, and never an error."""
+
+    def complete(incomplete: str) -> list[tuple[str, str]]:  # typer evaluates these names
+        from crpipe.config.loading import load_config
+
+        with suppress(CrpipeError, OSError):
+            config = load_config(Settings.config_files(), Settings.overrides, options=False)
+            return [choice for choice in names(config) if choice[0].startswith(incomplete)]
+        return []
+
+    return complete
+
+
+def links(config: Config) -> Iterator[Choice]:
+    """Yield the links of the chain."""
+    for name in link_names(config):
+        yield name, "trained" if is_present(config.paths().receipt(name)) else ""
+
+
+def finished_links(config: Config) -> Iterator[Choice]:
+    """Yield the links that are trained."""
+    for name in link_names(config):
+        if is_present(config.paths().receipt(name)):
+            yield name, "trained"
+
+
+def checkable(config: Config) -> Iterator[Choice]:
+    """Yield the links, and the consolidated outliers."""
+    yield from ((name, "") for name in (*link_names(config), CONSOLIDATED))
+
+
+def checkpoints(config: Config) -> Iterator[Choice]:
+    """Yield what --checkpoint takes; a shell completes paths itself where nothing of this begins so."""
+    trained = [name for name, _ in finished_links(config)]
+    best = [name for name in link_names(config) if is_present(config.paths().best_receipt(name))]
+    if trained:
+        yield "latest", f"link {trained[-1]}"
+    if best:
+        yield "best", f"of link {best[-1]}"
+    for name in trained:
+        yield name, "trained"
+    for name in best:
+        yield f"{name}{BEST.removesuffix('.json')}", "best of the link"
+
+
+def runs(config: Config) -> Iterator[Choice]:
+    """Yield the runs that have begun."""
+    for path in sorted(config.paths().runs.glob("*/campaign.json")):
+        yield path.parent.name, ""
+
+
+def keys(config: Config) -> Iterator[Choice]:
+    """Yield every key of the configuration with its meaning, options of reader and workload included."""
+    from crpipe.config.loading import NAMED
+    from crpipe.config.plugins import options_class
+
+    yield from _keys(type(config), "")
+    for section, key_name in NAMED.items():
+        group, _, leaf = key_name.partition(".")
+        name = getattr(getattr(config, group), leaf)
+        # Only those of crpipe itself: a package of the user's may take seconds to import.
+        model = options_class(key_name, name) if name.startswith("crpipe.") else None
+        yield from () if model is None else _keys(model, f"{section}.")
+
+
+def _keys(section: type[BaseModel], prefix: str) -> Iterator[Choice]:
+    from crpipe.config.sections import Section
+
+    for name, info in section.model_fields.items():
+        inner = info.annotation
+        if isinstance(inner, type) and issubclass(inner, Section):
+            yield from _keys(inner, f"{prefix}{name}.")
+        else:
+            # On one line, whatever the width of the terminal: fish takes each line for a word.
+            yield f"{prefix}{name}=", textwrap.shorten(info.description or "", _WIDTH, placeholder=" …")
+
+
+def link_names(config: Config) -> tuple[str, ...]:
+    """Name the links of the chain, as far as small files tell."""
+    layout = read_json_if_any(config.paths().layout())
+    return config.chain(has_outliers=not (isinstance(layout, dict) and layout.get("fixed"))).names
+
+
+RangeArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="RANGE",
+        help="for example 0042000-0042999; its beginning; or its number from 0",
+    ),
+]
+LinkArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="LINK",
+        help="for example 0042000-0042999; 0042000-0042999.2 in the second round; outliers; its beginning; "
+        "or its number from 0",
+        autocompletion=completing(links),
+    ),
+]
+_CHECKPOINT = (
+    "best, latest, a link (in full, its beginning, or its number from 0), LINK.best, or the path of a "
+    "checkpoint or receipt"
+)
+CheckpointOption = Annotated[str, typer.Option(help=_CHECKPOINT, autocompletion=completing(checkpoints))]

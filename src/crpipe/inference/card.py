@@ -40,47 +40,48 @@ USE, DATA, VALID, GOOD, DEVIATIONS, LICENCE, AGAIN = (
 _SYNTHETIC = "synthetic://"
 
 
-def model_card(made: Provenance, own: Mapping[str, Sequence[str]]) -> str:
+def model_card(origin: Provenance, own: Mapping[str, Sequence[str]]) -> str:
     """Write the card in Markdown; ``own``: the workload's lines for the sections that it knows better."""
     sections: dict[str, Sequence[str]] = {
-        USE: list(_use(made)),
-        DATA: list(_trained_on(made)),
-        VALID: list(_valid_for(made)),
-        GOOD: list(_how_good(made)),
+        USE: list(_use(origin)),
+        DATA: list(_trained_on(origin)),
+        VALID: list(_valid_for(origin)),
+        GOOD: list(_how_good(origin)),
         DEVIATIONS: [],
-        LICENCE: list(_licence(made)),
-        AGAIN: list(_again(made)),
+        LICENCE: list(_licence(origin)),
+        AGAIN: list(_again(origin)),
     }
     sections |= {title: lines for title, lines in own.items() if title}
-    name = made.keys["train.workload"].rpartition(":")[2]
-    lines = [f"# {name} `{made.fingerprint}`", ""]
-    lines += [*own.get("", ()), f"Workload `{made.keys['train.workload']}`, crpipe {__version__}."]
+    name = origin.keys["train.workload"].rpartition(":")[2]
+    lines = [f"# {name} `{origin.fingerprint}`", ""]
+    lines += [*own.get("", ()), f"Workload `{origin.keys['train.workload']}`, crpipe {__version__}."]
     for title, content in sections.items():
         if content:
             lines += ["", f"## {title}", "", *content]
     return "\n".join(lines) + "\n"
 
 
-def _use(made: Provenance) -> Iterator[str]:
+def _use(origin: Provenance) -> Iterator[str]:
     yield "With crpipe, the workload's package and this run:"
     yield from ("", "```sh")
-    yield f"crpipe predict --checkpoint runs/{made.run}/ranges/{made.receipt} --in FILES --out out.parquet"
+    pointer = f"runs/{origin.run}/ranges/{origin.receipt}"
+    yield f"crpipe predict --checkpoint {pointer} --in FILES --out out.parquet"
     yield "```"
     yield from ("", "`model.safetensors` holds the weights, `config.json` every option and the layout.")
 
 
-def _trained_on(made: Provenance) -> Iterator[str]:
-    keys, counters, item = made.keys, made.counters, made.layout.item
+def _trained_on(origin: Provenance) -> Iterator[str]:
+    keys, counters, item = origin.keys, origin.counters, origin.layout.item
     yield from ("| | |", "|---|---|")
     yield f"| source | `{keys['source.uri']}` |"
-    yield f"| ranges | {_chain(made)} of run `{made.run}`) |"
-    if made.seen.events:
-        yield f"| training data | {made.seen.events:,} events, {made.seen.items:,} {item} |"
+    yield f"| ranges | {_chain(origin)} of run `{origin.run}`) |"
+    if origin.seen.events:
+        yield f"| training data | {origin.seen.events:,} events, {origin.seen.items:,} {item} |"
     seen = f"{counters['events']:,} events, {counters['items']:,} {item}; once for each pass"
     yield f"| seen in {counters['step']:,} steps | {seen} |"
-    yield from (f"| side table {name} (sha256) | `{value}` |" for name, value in side_tables(made).items())
-    yield f"| checkpoint (sha256) | `{made.sha256}` |"
-    yield f"| fingerprint | `{made.fingerprint}` |"
+    yield from (f"| side table {name} (sha256) | `{value}` |" for name, value in side_tables(origin).items())
+    yield f"| checkpoint (sha256) | `{origin.sha256}` |"
+    yield f"| fingerprint | `{origin.fingerprint}` |"
     yield from (
         "",
         "All keys that shaped it are in `config.json` (`keys`), and as a configuration in `campaign.yaml`.",
@@ -89,55 +90,57 @@ def _trained_on(made: Provenance) -> Iterator[str]:
         yield from ("", f"It started from the weights of `{keys['train.init_from']}`, not from fresh ones.")
 
 
-def _chain(made: Provenance) -> str:
+def _chain(origin: Provenance) -> str:
     """Write which links there were, and how many ranges and rounds where these are other numbers."""
-    first, last = made.chain[0].name, made.chain[-1].name
+    first, last = origin.chain[0].name, origin.chain[-1].name
     names = first if first == last else f"{first} … {last}"
-    links = "1 link" if first == last else f"{len(made.chain)} links"
-    if all(link.ranges in ((), (link.name,)) for link in made.chain):
+    links = "1 link" if first == last else f"{len(origin.chain)} links"
+    if all(link.ranges in ((), (link.name,)) for link in origin.chain):
         return f"{names} ({links}"
-    rounds = max(link.round for link in made.chain)
+    rounds = max(link.round for link in origin.chain)
     passes = f" in {rounds} rounds" if rounds > 1 else ""
-    return f"{names} ({len(made.ranges)} ranges{passes}: {links}"
+    return f"{names} ({len(origin.ranges)} ranges{passes}: {links}"
 
 
-def side_tables(made: Provenance) -> dict[str, str]:
+def side_tables(origin: Provenance) -> dict[str, str]:
     """Return the hashes of the side tables by name."""
     prefix = "tables."
-    return {name.removeprefix(prefix): value for name, value in made.keys.items() if name.startswith(prefix)}
+    return {
+        name.removeprefix(prefix): value for name, value in origin.keys.items() if name.startswith(prefix)
+    }
 
 
-def _valid_for(made: Provenance) -> Iterator[str]:
-    if made.seen.unknown:
-        yield f"The ranges of the training data are not known: {made.seen.unknown}."
+def _valid_for(origin: Provenance) -> Iterator[str]:
+    if origin.seen.unknown:
+        yield f"The ranges of the training data are not known: {origin.seen.unknown}."
     else:
         yield "The training data are within these ranges (measured on the training shards)."
-        yield from ("", *limits_table(made, made.seen.limits), "")
+        yield from ("", *limits_table(origin, origin.seen.limits), "")
         yield "Nothing is known outside of them. Between the two ends there may be few events."
-    yield from outliers_lines(made)
+    yield from outliers_lines(origin)
 
 
-def limits_table(made: Provenance, limits: Mapping[str, tuple[float, float]]) -> Iterator[str]:
+def limits_table(origin: Provenance, limits: Mapping[str, tuple[float, float]]) -> Iterator[str]:
     """Lay out limits of event columns and of the multiplicity."""
     yield from ("| | unit | from | to |", "|---|---|---|---|")
-    units = {field.name: field.unit or "" for field in made.layout.events} | {MULTIPLICITY: ""}
+    units = {field.name: field.unit or "" for field in origin.layout.events} | {MULTIPLICITY: ""}
     for name, unit in units.items():
         if name in limits:
             low, high = limits[name]
             yield f"| {name} | {unit} | {low:.6g} | {high:.6g} |"
 
 
-def outliers_lines(made: Provenance) -> Iterator[str]:
+def outliers_lines(origin: Provenance) -> Iterator[str]:
     """Return whether outliers were trained on; events of fixed size have none."""
-    if made.layout.fixed:
+    if origin.layout.fixed:
         return
-    limit = f"above {made.seen.threshold:,}" if made.seen.threshold else "above the campaign's quantile"
-    trained = "was trained on too, last" if made.chain[-1].name == OUTLIERS else "was **not** trained on"
+    limit = f"above {origin.seen.threshold:,}" if origin.seen.threshold else "above the campaign's quantile"
+    trained = "was trained on too, last" if origin.chain[-1].name == OUTLIERS else "was **not** trained on"
     yield f"Multiplicities {limit} are outliers, which this model {trained}."
 
 
-def _how_good(made: Provenance) -> Iterator[str]:
-    evaluation, rows = made.evaluation, list(_rows(made.evaluation))
+def _how_good(origin: Provenance) -> Iterator[str]:
+    evaluation, rows = origin.evaluation, list(_rows(origin.evaluation))
     if evaluation is None or not rows:
         yield "This checkpoint was not evaluated on enough held-out events: how good it is, is not known."
         return
@@ -176,22 +179,24 @@ def _number(values: Mapping[str, float], name: str) -> str:
     return f"{values[name]:.3f}" + ("" if error is None else f" ± {error:.3f}")
 
 
-def simulated(made: Provenance) -> bool:
+def simulated(origin: Provenance) -> bool:
     """Report whether a simulator of the campaign made the training data."""
-    return str(made.keys["source.uri"]).startswith(_SYNTHETIC)
+    return str(origin.keys["source.uri"]).startswith(_SYNTHETIC)
 
 
-def _licence(made: Provenance) -> Iterator[str]:
+def _licence(origin: Provenance) -> Iterator[str]:
     yield "crpipe: MIT. The weights carry no terms of their own; they follow those of the data in"
-    yield f"`{made.keys['source.uri']}`: ask its owners before you publish."
+    yield f"`{origin.keys['source.uri']}`: ask its owners before you publish."
     yield from ("", f"Cite crpipe {__version__} as its CITATION.cff says, with the fingerprint above.")
 
 
-def _again(made: Provenance) -> Iterator[str]:
-    receipt, pointer = (f"runs/{made.run}/ranges/{name}" for name in (f"{made.name}.json", made.receipt))
+def _again(origin: Provenance) -> Iterator[str]:
+    receipt, pointer = (
+        f"runs/{origin.run}/ranges/{name}" for name in (f"{origin.name}.json", origin.receipt)
+    )
     yield from ("In a clone of crpipe, with `campaign.yaml` of this directory:", "", "```sh")
     yield f"snakemake --configfile campaign.yaml -- {receipt}"
-    yield f"crpipe --config campaign.yaml evaluate {made.name}"
+    yield f"crpipe --config campaign.yaml evaluate {origin.name}"
     yield f"crpipe --config campaign.yaml export --checkpoint {pointer} --out export"
     yield from ("```", "")
     yield "On a CPU, the same kind of machine and the same `train.threads` give the same weights, to the bit."
@@ -275,8 +280,8 @@ def provenance(trained: LoadedModel, layout: Layout, campaign: Campaign, progres
         )
     run = trained.path.parents[2]  # runs/<run>/store/<range>/<checkpoint>
     name, keys = str(checkpoint["range"]), checkpoint["keys"]
-    own = () if name == OUTLIERS else (name,)
-    chain = _links_before(run / "ranges", trained.sha256) or (TrainedLink(name, own),)
+    alone = TrainedLink(name, () if name == OUTLIERS else (name,))
+    chain = _links_before(run / "ranges", trained.sha256) or (alone,)
     best = BestReceipt.read_if_any(run / "ranges" / f"{name}{BEST}")
     return Provenance(
         run.name,
@@ -297,14 +302,14 @@ def _links_before(folder: Path, sha256: str) -> tuple[TrainedLink, ...]:
     """Follow the receipts from a checkpoint back to the first link; a best checkpoint is one of its link."""
     paths = sorted(folder.glob("*.json"))
     receipts = [Receipt.read(path) for path in paths if not path.name.endswith(BEST)]
-    made = {receipt.sha256: receipt for receipt in receipts}
+    by_hash = {receipt.sha256: receipt for receipt in receipts}
     finished = {receipt.key: receipt for receipt in receipts}
     for best in (BestReceipt.read(path) for path in paths if path.name.endswith(BEST)):
-        if best.sha256 not in made and best.key in finished:
-            made[best.sha256] = finished[best.key]
+        if best.sha256 not in by_hash and best.key in finished:
+            by_hash[best.sha256] = finished[best.key]
     links: list[TrainedLink] = []
-    while sha256 in made:
-        receipt = made[sha256]
+    while sha256 in by_hash:
+        receipt = by_hash[sha256]
         links.append(TrainedLink(receipt.range, receipt.ranges, receipt.round))
         sha256 = receipt.parent
     return tuple(reversed(links))
@@ -370,8 +375,8 @@ def _widen(limits: Limits, path: Path, names: list[str]) -> None:
     with pq.ParquetFile(path, pre_buffer=False) as file:
         for batch in file.iter_batches(columns=names):
             for name in names:
-                found = pc.min_max(batch.column(name)).as_py()
-                if found["min"] is None:
+                ends = pc.min_max(batch.column(name)).as_py()
+                if ends["min"] is None:
                     continue
                 low, high = limits.get(name, (math.inf, -math.inf))
-                limits[name] = (min(low, float(found["min"])), max(high, float(found["max"])))
+                limits[name] = (min(low, float(ends["min"])), max(high, float(ends["max"])))

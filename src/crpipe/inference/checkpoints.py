@@ -17,7 +17,6 @@ from crpipe.core.causes import is_present, plugin_errors
 from crpipe.core.errors import CheckpointError, ConfigError
 from crpipe.core.ranges import pick
 from crpipe.train.checkpoints import checkpoint_file, load, refuse_not_finite, verified
-from crpipe.train.ranks import find_device, use_threads
 from crpipe.train.workload import open_workload
 
 if TYPE_CHECKING:
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from crpipe.campaign.ledger import Tables
     from crpipe.campaign.readers import Reader
     from crpipe.core.paths import Paths
-    from crpipe.events.layout import Layout
     from crpipe.train.workload import Workload
 
 _MAX_NAMES = 8
@@ -45,7 +43,7 @@ _MOST_TIMES, _MOST_MORE = 4, 1 << 22
 class LoadedModel:
     """A workload with its trained model, averaged weights in place, ready to predict.
 
-    name: the workload, as module:Name. named: see ``open_checkpoint``.
+    name: the workload, as module:Name. allowed_plugins: see ``open_checkpoint``.
     """
 
     path: Path
@@ -54,33 +52,7 @@ class LoadedModel:
     model: nn.Module
     checkpoint: dict[str, Any]
     sha256: str
-    named: Collection[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Predictor:
-    """A model ready for files: the reader of those that it was trained on, and the device it computes on."""
-
-    trained: LoadedModel
-    reader: Reader
-    device: torch.device
-
-    @classmethod
-    def open(cls, campaign: Campaign, checkpoint: Path, device: str) -> Predictor:
-        """Load a checkpoint, or the one that a receipt points to, with the campaign's options of its use.
-
-        device: auto, cpu or cuda. Raise what ``open_checkpoint`` and ``open_its_reader`` raise.
-        """
-        config = campaign.config
-        use_threads(config.train.threads)
-        where = find_device(device)
-        trained = open_model(campaign, checkpoint, where, config.use_options())
-        return cls(trained, open_its_reader(trained), where)
-
-    @property
-    def layout(self) -> Layout:
-        """Columns of events and items."""
-        return self.reader.layout
+    allowed_plugins: Collection[str] = ()
 
 
 def open_model(
@@ -90,8 +62,8 @@ def open_model(
     use_options: Mapping[str, Any] | None = None,
 ) -> LoadedModel:
     """Load a checkpoint with the side tables of a campaign; it may name workload and reader of that."""
-    named = (campaign.config.train.workload, campaign.config.source.reader)
-    return open_checkpoint(checkpoint, device, campaign.tables, campaign.table_keys, use_options, named)
+    plugins = (campaign.config.train.workload, campaign.config.source.reader)
+    return open_checkpoint(checkpoint, device, campaign.tables, campaign.table_keys, use_options, plugins)
 
 
 def open_checkpoint(
@@ -100,22 +72,22 @@ def open_checkpoint(
     tables: Tables | None = None,
     table_keys: Mapping[str, Any] | None = None,
     use_options: Mapping[str, Any] | None = None,
-    named: Collection[str] = (),
+    allowed_plugins: Collection[str] = (),
 ) -> LoadedModel:
     """Load a checkpoint, or the one that a receipt points to.
 
     tables, table_keys: the campaign's copies of the side tables, and their hashes. use_options: values of
-    options that no checkpoint depends on, such as how often a prediction is repeated. named: workload and
-    reader of the configuration; nothing is imported that neither it names nor crpipe includes. Raise
+    options that no checkpoint depends on, such as how often a prediction is repeated. allowed_plugins:
+    workload and reader of the configuration; nothing else is imported that crpipe does not include. Raise
     CheckpointError when the checkpoint is damaged, when its weights or options are those of another version,
-    when it names a workload that is not in ``named``, or when it was trained with other side tables;
+    when it names another workload, or when it was trained with other side tables;
     ConfigError when a table that the workload needs is missing.
     """
     saved = verified(checkpoint_file(path))
     checkpoint = load(saved.path)
     keys = checkpoint["keys"]
     _refuse_other_tables(saved.path, keys, table_keys or {})
-    name = _trusted(saved.path, keys, "train.workload", named)
+    name = _trusted(saved.path, keys, "train.workload", allowed_plugins)
     workload = open_workload(name, _options(saved.path, name, keys, use_options or {}), tables or {})
     weights = {**checkpoint["model"], **checkpoint["average"]}
     with _no_larger_than(saved.path, weights):
@@ -124,15 +96,16 @@ def open_checkpoint(
     refuse_not_finite(saved.path, {each: weights[each] for each, _ in model.named_parameters()})
     with plugin_errors(f"{saved.path}: the model does not take its weights ({_OTHER_VERSION})"):
         model.load_state_dict(weights)
-    return LoadedModel(saved.path, name, workload, model.to(device).eval(), checkpoint, saved.sha256, named)
+    model = model.to(device).eval()
+    return LoadedModel(saved.path, name, workload, model, checkpoint, saved.sha256, allowed_plugins)
 
 
-def _trusted(path: Path, keys: Mapping[str, Any], key: str, named: Collection[str]) -> str:
+def _trusted(path: Path, keys: Mapping[str, Any], key: str, allowed: Collection[str]) -> str:
     """Return the value of a key that names what is imported; raise CheckpointError for one from outside."""
     name = keys.get(key)
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise CheckpointError(f"{path}: {key} is {name!r}, not module:Name; {_OTHER_VERSION}")
-    if not name.startswith(_SHIPPED) and name not in named:
+    if not name.startswith(_SHIPPED) and name not in allowed:
         raise CheckpointError(
             f"{path}: names {name} as {key}, which is neither part of crpipe nor in the configuration; a "
             "checkpoint does not decide what is imported: give the configuration of its training "
@@ -174,9 +147,9 @@ def find_checkpoint(asked: str, paths: Paths, links: Callable[[], Sequence[str]]
     """
     newest = {"best": paths.best_receipt, "latest": paths.receipt}.get(asked)
     if newest is not None:
-        made = [newest(link) for link in reversed(links()) if is_present(newest(link))]
-        if made:
-            return made[0]
+        for link in reversed(links()):
+            if is_present(newest(link)):
+                return newest(link)
         how = "set train.keep_best" if asked == "best" else "train a link"
         raise CheckpointError(f"--checkpoint {asked}: the run {paths.run} has none yet; {how} first")
     if "/" not in asked and is_present(paths.receipt(asked)):
@@ -186,9 +159,9 @@ def find_checkpoint(asked: str, paths: Paths, links: Callable[[], Sequence[str]]
     # The name of a link may be cut short, or be its number.
     with suppress(ConfigError):
         stem = asked.removesuffix(".best")
-        found = paths.receipt(pick(stem, links(), "link") + asked.removeprefix(stem))
-        if is_present(found):
-            return found
+        receipt = paths.receipt(pick(stem, links(), "link") + asked.removeprefix(stem))
+        if is_present(receipt):
+            return receipt
     raise CheckpointError(
         f"--checkpoint {asked}: neither a trained link of the run {paths.run} nor a file; legal: best, "
         "latest, a link such as 0000000-0000999, LINK.best, or the path of a checkpoint or receipt"
@@ -203,7 +176,7 @@ def open_its_reader(trained: LoadedModel) -> Reader:
     keys = trained.checkpoint["keys"]
     if "source.reader" not in keys:
         raise CheckpointError(f"{trained.path}: does not name the reader of its raw files; {_OTHER_VERSION}")
-    name = _trusted(trained.path, keys, "source.reader", trained.named)
+    name = _trusted(trained.path, keys, "source.reader", trained.allowed_plugins)
     reader = open_reader(name, nested(keys, "reader."))
     own = reader.layout.identity()
     changed = [name for name in sorted(own) if name in keys and keys[name] != own[name]]
@@ -239,20 +212,18 @@ def _options(path: Path, name: str, keys: dict[str, Any], use: Mapping[str, Any]
         ) from error
 
 
-def _refuse_other_weights(path: Path, own: dict[str, Tensor], found: dict[str, Tensor]) -> None:
-    """Raise CheckpointError naming what is missing, unexpected, or of another shape."""
-    wrong = [f"missing {name}" for name in sorted(own.keys() - found.keys())]
-    wrong += [f"unexpected {name}" for name in sorted(found.keys() - own.keys())]
-    wrong += [
-        f"{name} is {list(found[name].shape)}, the model has {list(own[name].shape)}"
-        for name in sorted(own.keys() & found.keys())
-        if own[name].shape != found[name].shape
-    ]
-    wrong += [
-        f"{name} is {found[name].dtype}, the model has {own[name].dtype}"
-        for name in sorted(own.keys() & found.keys())
-        if own[name].shape == found[name].shape and own[name].dtype != found[name].dtype
-    ]
+def _refuse_other_weights(path: Path, expected: dict[str, Tensor], weights: dict[str, Tensor]) -> None:
+    """Raise CheckpointError naming what is missing, unexpected, or of another shape or type."""
+    wrong = [f"missing {name}" for name in sorted(expected.keys() - weights.keys())]
+    wrong += [f"unexpected {name}" for name in sorted(weights.keys() - expected.keys())]
+    others = []
+    for name in sorted(expected.keys() & weights.keys()):
+        weight, own = weights[name], expected[name]
+        if weight.shape != own.shape:
+            wrong.append(f"{name} is {list(weight.shape)}, the model has {list(own.shape)}")
+        elif weight.dtype != own.dtype:
+            others.append(f"{name} is {weight.dtype}, the model has {own.dtype}")
+    wrong += others
     if wrong:
         more = f" and {len(wrong) - _MAX_NAMES} more" if len(wrong) > _MAX_NAMES else ""
         raise CheckpointError(

@@ -8,42 +8,49 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
+import shutil
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 
 from crpipe.campaign.raw_files import read_manifest
 from crpipe.campaign.records import EvaluationRecord
 from crpipe.campaign.simulators import open_simulator
 from crpipe.core.causes import is_present, plugin_errors
-from crpipe.core.errors import ConfigError, DataError, PluginError
-from crpipe.core.files import atomic_write, disk_errors, make_folder
+from crpipe.core.errors import CheckpointError, ConfigError, DataError, PluginError
+from crpipe.core.files import (
+    atomic_write,
+    digest,
+    disk_errors,
+    make_folder,
+    read_json,
+    write_hashes,
+    write_json,
+)
 from crpipe.core.journal import Journal
-from crpipe.core.paths import HELD_OUT
+from crpipe.core.paths import EVALUATED, EVALUATED_KEY, FINISHED, HELD_OUT, KEY_DIGEST
 from crpipe.events.batch import Events
 from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW, not_enough
-from crpipe.inference.checkpoints import find_checkpoint, open_checkpoint
+from crpipe.inference.checkpoints import find_checkpoint
 from crpipe.inference.event_displays import show_events
-from crpipe.inference.output_file import keep_results, restore_results
-from crpipe.inference.predict import checked_columns, predict_block, predicted_columns, table_of
+from crpipe.inference.predictor import Predictor, checked_columns, predicted_columns, table_of
 from crpipe.loading.loader import RangeShards, count_held_out, held_out
 from crpipe.report.evaluations import score_table
 from crpipe.report.figure_context import FigureContext, figures_of
 from crpipe.split.hashing import identities
+from crpipe.train.checkpoints import checkpoint_file
 from crpipe.train.metrics_log import EventFile
-from crpipe.train.ranks import find_device, use_threads
 from crpipe.train.step import LESS_AT_ONCE, named_out_of_memory
 from crpipe.train.workload import Baseline, ShowsEvents, WorkloadCall, weighed
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
     from pathlib import Path
-    from types import TracebackType
 
     from numpy.typing import NDArray
 
@@ -55,61 +62,47 @@ if TYPE_CHECKING:
     from crpipe.inference.checkpoints import LoadedModel
     from crpipe.train.workload import Columns
 
-# Blocks joined end to end, without a second copy of their items.
-
-
 _SPARE = 8  # an eighth more than needed: so the buffer is seldom enlarged
 
 
-class GatheredColumns:
-    """Columns of all blocks."""
+class JoinedBlocks:
+    """Blocks of whole events, or of columns of one value per event, joined end to end."""
 
     def __init__(self) -> None:
-        self._blocks: list[Columns] = []
+        self._columns: list[Columns] = []
+        self._multiplicity: list[NDArray[np.uint32]] = []
+        self._items = np.empty((0, 0), np.float32)
+        self._filled = 0
 
-    def add(self, block: Columns) -> None:
-        """Add a copy of the columns of one block; all blocks have the same names.
+    def add(self, block: Events | Columns) -> None:
+        """Add a copy of one block; all blocks have the same columns.
 
         A view would hold the window that a loader cut the block out of: tens of thousands of events for each
         range, however few of them are compared.
         """
-        self._blocks.append({name: values.copy() for name, values in block.items()})
+        columns = block.columns if isinstance(block, Events) else block
+        self._columns.append({name: values.copy() for name, values in columns.items()})
+        if isinstance(block, Events):
+            self._multiplicity.append(block.multiplicity.copy())
+            self._add_items(block.items)
 
-    def columns(self) -> Columns:
-        """Join them."""
-        names = self._blocks[0] if self._blocks else {}
-        return {name: np.concatenate([block[name] for block in self._blocks]) for name in names}
-
-
-class GatheredEvents:
-    """Events of all blocks; with ``items`` false their items are left out."""
-
-    def __init__(self, *, items: bool) -> None:
-        self._keeps_items = items
-        self._columns = GatheredColumns()
-        self._multiplicity: list[np.ndarray[tuple[int], np.dtype[np.uint32]]] = []
-        self._items = np.empty((0, 0), np.float32)
-        self._filled = 0
-
-    def add(self, block: Events) -> None:
-        """Add one block."""
-        self._columns.add(block.columns)
-        self._multiplicity.append(block.multiplicity.copy())
-        width = block.items.shape[1]
+    def _add_items(self, items: NDArray[np.float32]) -> None:
+        width, end = items.shape[1], self._filled + len(items)
         if self._items.shape[1] != width:
             self._items = np.empty((0, width), np.float32)
-        if self._keeps_items:
-            end = self._filled + len(block.items)
-            if end > len(self._items):
-                # The system enlarges a large buffer in place, without a copy beside the old one.
-                self._items.resize((end + end // _SPARE, width), refcheck=False)
-            self._items[self._filled : end] = block.items
-            self._filled = end
+        if end > len(self._items):
+            # The system enlarges a large buffer in place, without a copy beside the old one.
+            self._items.resize((end + end // _SPARE, width), refcheck=False)
+        self._items[self._filled : end] = items
+        self._filled = end
+
+    def columns(self) -> Columns:
+        """Join the columns of at least one block."""
+        return {name: np.concatenate([block[name] for block in self._columns]) for name in self._columns[0]}
 
     def events(self) -> Events:
-        """Join them."""
-        items = self._items[: self._filled] if self._keeps_items else np.empty((0, 0), np.float32)
-        return Events(self._columns.columns(), np.concatenate(self._multiplicity), items)
+        """Join whole events."""
+        return Events(self.columns(), np.concatenate(self._multiplicity), self._items[: self._filled])
 
 
 Numbers = dict[str, float]
@@ -125,9 +118,14 @@ class _Evaluation:
 
     campaign: Campaign
     label: str
-    trained: LoadedModel
+    predictor: Predictor
     part: Part
     ranges: tuple[str, ...]
+
+    @property
+    def trained(self) -> LoadedModel:
+        """The checkpoint, and what it names."""
+        return self.predictor.trained
 
     @property
     def folder(self) -> Path:
@@ -173,21 +171,13 @@ def evaluate_link(campaign: Campaign, name: str, progress: Progress, *, checkpoi
         if restore_results(path, folder, settings):
             progress.message(f"{folder}: evaluated before; its checkpoint is gone: the results stay")
             return
-        use_threads(config.train.threads)
-        trained = open_checkpoint(
-            path,
-            find_device(config.train.device),
-            campaign.tables,
-            campaign.table_keys,
-            config.use_options(),
-            (config.train.workload, config.source.reader),
-        )
+        predictor = Predictor.open(campaign, path, config.train.device)
         with disk_errors(folder):
             make_folder(folder)
         part, ranges = judged_on(paths, seen)
-        key = settings | {"checkpoint": trained.sha256}
+        key = settings | {"checkpoint": predictor.trained.sha256}
         if not ranges:
-            _write_without_events(_Evaluation(campaign, label, trained, part, seen), progress)
+            _write_without_events(_Evaluation(campaign, label, predictor, part, seen), progress)
             keep_results(folder, key)
             return
         if part != "test" and (config.split.test_fraction or config.split.test_files):
@@ -195,7 +185,7 @@ def evaluate_link(campaign: Campaign, name: str, progress: Progress, *, checkpoi
                 f"warning: no test events up to {label} (split.test_fraction, split.test_files): "
                 f"{part} events judge it"
             )
-        _evaluate(_Evaluation(campaign, label, trained, part, ranges), progress)
+        _evaluate(_Evaluation(campaign, label, predictor, part, ranges), progress)
         keep_results(folder, key)
 
 
@@ -295,107 +285,91 @@ def _write_without_events(evaluation: _Evaluation, progress: Progress) -> None:
     columns: Columns = {name: np.zeros(0, np.uint32) for name in (SOURCE_FILE, SOURCE_ROW)}
     columns |= {field.name: np.zeros(0, field.dtype) for field in layout.events}
     block = Events(columns, np.zeros(0, np.uint32), np.zeros((0, len(layout.items)), np.float32))
-    with _PredictionFile(evaluation) as file:
-        file.add(evaluation.ranges[0], block, {})
+    with _prediction_file(evaluation) as write:
+        write(evaluation.ranges[0], block, {})
     _write(evaluation, {"events": 0, "groups": 0}, {"values": {}})
 
 
 def _predict_all(evaluation: _Evaluation, progress: Progress) -> _Compared:
-    campaign, trained, ranges = evaluation.campaign, evaluation.trained, evaluation.ranges
+    campaign, predictor, ranges = evaluation.campaign, evaluation.predictor, evaluation.ranges
     seed, most = campaign.config.seed, campaign.config.evaluate.events
-    device = find_device(campaign.config.train.device)
-    truth: GatheredEvents | None = None
-    events: GatheredEvents | None = None
-    columns, baseline = GatheredColumns(), GatheredColumns()
-    done = 0
-    with _PredictionFile(evaluation) as file:
+    workload = predictor.trained.workload
+    truth, predicted, baseline = JoinedBlocks(), JoinedBlocks(), JoinedBlocks()
+    done, whole = 0, False
+    with _prediction_file(evaluation) as write:
         for number, block in evaluation.sample():
-            generator = torch.Generator(device).manual_seed(seed + done)
-            with torch.no_grad():
-                prediction = predict_block(trained, block, campaign.layout, generator)
+            prediction = predictor.predict(block, seed + done, campaign.layout)
             whole = isinstance(prediction, Events)
-            truth = truth or GatheredEvents(items=whole)
-            truth.add(block)
-            if isinstance(prediction, Events):
-                events = events or GatheredEvents(items=True)
-                events.add(prediction)
-            else:
-                columns.add(prediction)
-            if isinstance(trained.workload, Baseline):
-                baseline.add(_baseline(trained.workload, trained.name, block))
-            file.add(ranges[number], block, prediction)
+            truth.add(block if whole else replace(block, items=np.empty((0, 0), np.float32)))
+            predicted.add(prediction)
+            if isinstance(workload, Baseline):
+                baseline.add(_baseline(workload, predictor.trained.name, block))
+            write(ranges[number], block, prediction)
             done += len(block)
             progress.update("predict", done, most)
-        if truth is None:
+        if not done:
             raise DataError(f"{campaign.paths.shards(ranges[0])}: no {evaluation.part} events")
     progress.update("predict", done, done)
     return _Compared(
         truth.events(),
-        columns.columns() if events is None else events.events(),
-        baseline.columns() if isinstance(trained.workload, Baseline) else None,
+        predicted.events() if whole else predicted.columns(),
+        baseline.columns() if isinstance(workload, Baseline) else None,
     )
 
 
 def _baseline(workload: Baseline, name: str, block: Events) -> Columns:
     with WorkloadCall(workload, "baseline", block):
-        found = workload.baseline(block)
-    return checked_columns(found, len(block), f"{name}.baseline")
+        columns = workload.baseline(block)
+    return checked_columns(columns, len(block), f"{name}.baseline")
 
 
-class _PredictionFile:
-    """predictions.parquet: range, source file and row, its path, the layout's key, and what was predicted."""
+@contextlib.contextmanager
+def _prediction_file(evaluation: _Evaluation) -> Iterator[Callable[[str, Events, Events | Columns], None]]:
+    """Yield what appends a block of a range to predictions.parquet.
 
-    def __init__(self, evaluation: _Evaluation) -> None:
-        self._path = evaluation.folder / "predictions.parquet"
-        self._key = evaluation.campaign.layout.key
-        self._paths = evaluation.campaign.paths
-        self._names: dict[str, pa.Array] = {}
-        self._writer: pq.ParquetWriter | None = None
-        self._stack = contextlib.ExitStack()
+    Its columns: range, source file and row, path, the layout's key, and what was predicted.
+    """
+    key, paths = evaluation.campaign.layout.key, evaluation.campaign.paths
+    names: dict[str, pa.Array] = {}
+    writers: list[pq.ParquetWriter] = []
 
-    def __enter__(self) -> Self:
-        self._part = self._stack.enter_context(atomic_write(self._path))
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._writer is not None:
-            self._writer.close()
-        self._stack.__exit__(kind, error, trace)
-
-    def add(self, name: str, block: Events, prediction: Events | Columns) -> None:
-        """Append one block of a range."""
-        file = block.columns[SOURCE_FILE]
-        known = {SOURCE_FILE: file, SOURCE_ROW: block.columns[SOURCE_ROW]}
-        known |= {name: block.columns[name] for name in self._key}
+    def write(name: str, block: Events, prediction: Events | Columns) -> None:
+        if name not in names:
+            names[name] = _raw_names(paths.manifest(name))
+        known = {column: block.columns[column] for column in (SOURCE_FILE, SOURCE_ROW, *key)}
         table = table_of(known, predicted_columns(block, prediction))
         table = table.add_column(0, "range", pa.array([name] * len(block)).dictionary_encode())
-        table = table.add_column(3, "path", self._source_paths(name, file))
-        if self._writer is None:
-            self._writer = pq.ParquetWriter(self._part, table.schema, compression="zstd")
-        if table.schema != self._writer.schema:
+        table = table.add_column(3, "path", _source_paths(names[name], block.columns[SOURCE_FILE]))
+        if not writers:
+            writers.append(stack.enter_context(pq.ParquetWriter(part, table.schema, compression="zstd")))
+        (writer,) = writers
+        if table.schema != writer.schema:
             raise PluginError(
-                f"predict gave other columns than before: {table.schema.names}, {self._writer.schema.names}"
+                f"predict gave other columns than before: {table.schema.names}, {writer.schema.names}"
             )
-        self._writer.write_table(table)
+        writer.write_table(table)
 
-    def _source_paths(self, name: str, file: NDArray[Any]) -> pa.Array:
-        """Name the source files; null where the list of raw files is gone."""
-        if name not in self._names:
-            manifest = self._paths.manifest(name)
-            entries = read_manifest(manifest) if is_present(manifest) else []
-            self._names[name] = pa.array([entry.path for entry in entries], pa.string())
-        names = self._names[name]
-        index = pa.array(file, pa.int32(), mask=file >= len(names))
-        return pa.DictionaryArray.from_arrays(index, names).cast(pa.string()).dictionary_encode()
+    with atomic_write(evaluation.folder / "predictions.parquet") as part, contextlib.ExitStack() as stack:
+        yield write
+
+
+def _raw_names(manifest: Path) -> pa.Array:
+    """Return the paths of the raw files of a range; none where the list of them is gone."""
+    entries = read_manifest(manifest) if is_present(manifest) else []
+    return pa.array([entry.path for entry in entries], pa.string())
+
+
+def _source_paths(names: pa.Array, file: NDArray[Any]) -> pa.Array:
+    """Name the source file of each event; null where it is not known."""
+    index = pa.array(file, pa.int32(), mask=file >= len(names))
+    return pa.DictionaryArray.from_arrays(index, names).cast(pa.string()).dictionary_encode()
 
 
 def _score(trained: LoadedModel, truth: Events, prediction: Events | Columns, folder: Path) -> Numbers:
     with WorkloadCall(trained.workload, "score", truth), disk_errors(folder):
         make_folder(folder)
-        found = trained.workload.score(truth, prediction, folder)
-        numbers = {str(name): float(value) for name, value in found.items()}
+        scores = trained.workload.score(truth, prediction, folder)
+        numbers = {str(name): float(value) for name, value in scores.items()}
     with contextlib.suppress(OSError):
         folder.rmdir()  # only where no figure was written
     return {name: value for name, value in numbers.items() if math.isfinite(value)}
@@ -440,3 +414,60 @@ def _write(evaluation: _Evaluation, size: Mapping[str, int], scores: dict[str, N
         again=scores.get("again"),
     )
     record.write(evaluation.folder / "metrics.json")
+
+
+# The results once more: a workflow deletes outputs of a job that it starts again, but not these.
+
+
+def keep_results(folder: Path, key: Mapping[str, Any]) -> None:
+    """Give each result of a finished evaluation a second name; on most disks that is no second copy."""
+    record = folder / FINISHED
+    with disk_errors(record):
+        make_folder(record)
+        (record / EVALUATED_KEY).unlink(missing_ok=True)
+    for name in EVALUATED:
+        _link(folder / name, record / name)
+    write_hashes(record, EVALUATED)
+    write_json(record / EVALUATED_KEY, {**key, KEY_DIGEST: digest(dict(key))})
+
+
+def restore_results(receipt: Path, folder: Path, key: Mapping[str, Any]) -> bool:
+    """Put the results back where the receipt's checkpoint is gone; return whether they are those of ``key``.
+
+    Raise CheckpointError where they were made with other settings: nothing can make them again.
+    """
+    record = folder / FINISHED
+    if (
+        receipt.suffix != ".json"
+        or not is_present(record / EVALUATED_KEY)
+        or is_present(checkpoint_file(receipt))
+    ):
+        return False
+    recorded = read_json(record / EVALUATED_KEY)
+    wanted = {**key, "checkpoint": read_json(receipt).get("sha256")}
+    recorded.pop(KEY_DIGEST, None)
+    if recorded.get("checkpoint") != wanted["checkpoint"]:
+        return False
+    differing = sorted(name for name in {*recorded, *wanted} if recorded.get(name) != wanted.get(name))
+    if differing:
+        values = "; ".join(
+            f"{name}: {recorded.get(name)!r} then, {wanted.get(name)!r} now" for name in differing
+        )
+        raise CheckpointError(
+            f"{checkpoint_file(receipt)}: gone, so its evaluation cannot be made again; the one in {record} "
+            f"was made with other settings ({values}): give them back their values, or restore the checkpoint"
+        )
+    for name in EVALUATED:
+        _link(record / name, folder / name)
+    return True
+
+
+def _link(source: Path, target: Path) -> None:
+    """Make ``target`` a second name of a file, or a copy where the file system has no links."""
+    with disk_errors(target):
+        target.unlink(missing_ok=True)  # two names of one file cannot be renamed onto each other
+    with atomic_write(target) as part:
+        try:
+            os.link(source, part)
+        except OSError:
+            shutil.copyfile(source, part)

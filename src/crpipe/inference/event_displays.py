@@ -48,17 +48,17 @@ def show_events(
     events = weighed(_read(sample, chosen), weight)
     trained.model.eval()
     with WorkloadCall(workload, "show", events), disk_errors(folder), torch.no_grad():
-        found = workload.show(trained.model, events, _taken(prediction, chosen), folder)
-        numbers = {str(name): float(value) for name, value in found.items()}
+        scores = workload.show(trained.model, events, _taken(prediction, chosen), folder)
+        numbers = {str(name): float(value) for name, value in scores.items()}
     twice = sorted(numbers.keys() & known.keys())
     if twice:
         raise PluginError(f"{trained.name}.show: score gives a number {twice[0]} too; give it another name")
     return {name: value for name, value in numbers.items() if math.isfinite(value)}
 
 
-def _checked(found: Any, count: int, method: str) -> NDArray[np.int64]:
+def _checked(places: Any, count: int, method: str) -> NDArray[np.int64]:
     """Return the chosen places as int64; raise PluginError for anything else."""
-    chosen = np.asarray(found)
+    chosen = np.asarray(places)
     if chosen.ndim != 1 or (len(chosen) and chosen.dtype.kind not in "iu"):
         raise PluginError(
             f"{method}: expected places of events as a list of whole numbers, found {chosen.dtype} of the "
@@ -82,14 +82,14 @@ def _taken(prediction: Events | Columns, chosen: NDArray[np.int64]) -> Events | 
 
 def _read(sample: Iterable[Events], chosen: NDArray[np.int64]) -> Events:
     """Keep the chosen events of a stream of blocks, and put them into the order in which they were chosen."""
-    wanted, order = np.unique(chosen, return_inverse=True)
+    places, order = np.unique(chosen, return_inverse=True)
     kept: list[Events] = []
     first = 0
     for block in sample:
-        low, high = np.searchsorted(wanted, [first, first + len(block)])
+        low, high = np.searchsorted(places, [first, first + len(block)])
         if low < high:
-            kept.append(block.take(wanted[low:high] - first))
+            kept.append(block.take(places[low:high] - first))
         first += len(block)
-        if high == len(wanted):
+        if high == len(places):
             break
     return concatenate(kept).take(order)

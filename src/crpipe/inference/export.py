@@ -71,35 +71,35 @@ def export_model(campaign: Campaign, checkpoint: Path, out: Path, progress: Prog
     _safetensors()  # before any work
     trained = open_model(campaign, checkpoint)
     layout = open_its_reader(trained).layout
-    made = provenance(trained, layout, campaign, progress)
-    _write_weights(out / WEIGHTS, trained, made)
-    files = [WEIGHTS, *_copy_tables(campaign.tables, made, out)]
+    origin = provenance(trained, layout, campaign, progress)
+    _write_weights(out / WEIGHTS, trained, origin)
+    files = [WEIGHTS, *_copy_tables(campaign.tables, origin, out)]
     graphs, own = Graphs((), {}), {}
     if isinstance(trained.workload, Exportable):
         progress.message("writing and checking the graphs")
         with plugin_errors(f"{trained.name}: the export failed"):
-            graphs = trained.workload.graphs(trained.model, made, out)
-            own = {title: list(lines) for title, lines in trained.workload.card(made, graphs).items()}
-    write_text(out / CAMPAIGN, yaml.safe_dump(_campaign(made), sort_keys=False))
-    write_text(out / CARD, model_card(made, own))
+            graphs = trained.workload.graphs(trained.model, origin, out)
+            own = {title: list(lines) for title, lines in trained.workload.card(origin, graphs).items()}
+    write_text(out / CAMPAIGN, yaml.safe_dump(_campaign(origin), sort_keys=False))
+    write_text(out / CARD, model_card(origin, own))
     names = [*files, *graphs.files, CAMPAIGN, CARD]
-    write_json(out / CONFIG, {**graphs.description, **_description(out, made, names)})
+    write_json(out / CONFIG, {**graphs.description, **_description(out, origin, names)})
 
 
 def _safetensors() -> ModuleType:
     return require("safetensors.torch", extra="export", why="to export the weights of a model")
 
 
-def _write_weights(path: Path, trained: LoadedModel, made: Provenance) -> None:
+def _write_weights(path: Path, trained: LoadedModel, origin: Provenance) -> None:
     """Write all weights, averaged ones where training averaged them."""
-    about = {"fingerprint": made.fingerprint}  # one entry: safetensors writes several in any order
+    about = {"fingerprint": origin.fingerprint}  # one entry: safetensors writes several in any order
     with atomic_write(path) as part:
         part.write_bytes(_safetensors().save(trained.model.state_dict(), about))
 
 
-def _copy_tables(tables: Tables, made: Provenance, out: Path) -> Iterable[str]:
+def _copy_tables(tables: Tables, origin: Provenance, out: Path) -> Iterable[str]:
     """Copy the side tables that the model was trained with, as far as the campaign has them."""
-    for name in side_tables(made):
+    for name in side_tables(origin):
         if name in tables:
             copy = out / TABLES / tables[name].name
             with atomic_write(copy) as part:
@@ -107,44 +107,44 @@ def _copy_tables(tables: Tables, made: Provenance, out: Path) -> Iterable[str]:
             yield f"{TABLES}/{copy.name}"
 
 
-def _campaign(made: Provenance) -> dict[str, Any]:
+def _campaign(origin: Provenance) -> dict[str, Any]:
     """Return the configuration that trains this model again, as far as it shapes the result."""
     left_out = ("layout.", "tables.", PARTS_FIRST)  # what is recorded, and is no key of a configuration
-    keys = {name: value for name, value in made.keys.items() if not name.startswith(left_out)}
-    tree: dict[str, Any] = {"run": made.run, **nested(keys)}
-    ranges = [Range.parse(name) for name in made.ranges]
+    keys = {name: value for name, value in origin.keys.items() if not name.startswith(left_out)}
+    tree: dict[str, Any] = {"run": origin.run, **nested(keys)}
+    ranges = [Range.parse(name) for name in origin.ranges]
     if ranges:
         # The names of the links hold skipped ranges, too, which decide which ranges form a link.
-        links = [Range.parse(link.name.partition(".")[0]) for link in made.chain if link.ranges]
+        links = [Range.parse(link.name.partition(".")[0]) for link in origin.chain if link.ranges]
         first, last = links[0].first, max(link.last for link in links)
         step = ranges[0].last - ranges[0].first + 1
         every = expand(first, last, step, frozenset(), ragged=True)
         skipped = [str(tile) for tile in every if tile not in ranges]
         tree["ranges"] = {"first": first, "last": last, "step": step, "skip": skipped}
-        rounds = max(link.round for link in made.chain)
+        rounds = max(link.round for link in origin.chain)
         if rounds > 1:
             # As many as the learning rate ran over: fewer would be refused.
-            needed = -(-made.keys.get("train.horizon_ranges", 0) // len(every))
+            needed = -(-origin.keys.get("train.horizon_ranges", 0) // len(every))
             tree["train"]["rounds"] = max(rounds, needed)
     return tree
 
 
-def _description(out: Path, made: Provenance, names: Sequence[str]) -> dict[str, Any]:
+def _description(out: Path, origin: Provenance, names: Sequence[str]) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "crpipe": __version__,
-        "fingerprint": made.fingerprint,
-        "checkpoint": made.sha256,
-        "run": made.run,
-        "links": [link.name for link in made.chain],
-        "ranges": list(made.ranges),
-        "counters": {name: made.counters[name] for name in ("step", "events", "items", "skipped")},
-        "keys": made.keys,
-        "layout": made.layout.describe(),
-        "tables": side_tables(made),
-        "limits": {name: list(ends) for name, ends in made.seen.limits.items()},
-        "limits_unknown": made.seen.unknown,
-        "threshold": made.seen.threshold,
-        "evaluation": made.evaluation.as_json() if made.evaluation else {},
+        "fingerprint": origin.fingerprint,
+        "checkpoint": origin.sha256,
+        "run": origin.run,
+        "links": [link.name for link in origin.chain],
+        "ranges": list(origin.ranges),
+        "counters": {name: origin.counters[name] for name in ("step", "events", "items", "skipped")},
+        "keys": origin.keys,
+        "layout": origin.layout.describe(),
+        "tables": side_tables(origin),
+        "limits": {name: list(ends) for name, ends in origin.seen.limits.items()},
+        "limits_unknown": origin.seen.unknown,
+        "threshold": origin.seen.threshold,
+        "evaluation": origin.evaluation.as_json() if origin.evaluation else {},
         "files": {name: sha256(out / name) for name in names},
     }

@@ -17,7 +17,7 @@ from crpipe.events.batch import Events, regroup
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -88,9 +88,23 @@ class RequiredColumns:
             count,
         )
 
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """All columns but the count."""
+        return (*self.required, *self.optional)
+
+    def missing(self, names: Sequence[str]) -> list[str]:
+        """List the required columns that a table with columns of these names lacks."""
+        return sorted({field.name for field in self.required} - {*names})
+
+    def of_table(self, names: Sequence[str]) -> list[str]:
+        """List the columns to read of a table with columns of these names."""
+        known = {*(field.name for field in self.fields), self.count}
+        return [name for name in names if name in known]
+
 
 def event_rows(
-    paths: Sequence[Path], wanted: RequiredColumns, raw: RawInput, max_events: int
+    paths: Sequence[Path], required: RequiredColumns, raw: RawInput, max_events: int
 ) -> Iterator[Events]:
     """Yield the event columns of all files in blocks, without items.
 
@@ -99,35 +113,35 @@ def event_rows(
     """
     for number, path in enumerate(paths):
         _check_exists(path)
-        flat = _flat_columns(path, wanted)
-        if wanted.count != MULTIPLICITY and wanted.count not in flat:
+        flat = _flat_columns(path, required)
+        if required.count != MULTIPLICITY and required.count not in flat:
             raise FormatError(
-                f"--multiplicity {wanted.count}: {path} is no flat table with such a column; expected the "
+                f"--multiplicity {required.count}: {path} is no flat table with such a column; expected the "
                 "name of a column of integers, predicted, column (of the name multiplicity), or a number"
             )
-        found = _flat_rows(path, flat, wanted) if flat else _raw_rows(path, raw)
+        blocks = _flat_rows(path, flat, required) if flat else _raw_rows(path, raw)
         row = 0
-        for block in regroup(found, max_events, max_events):
-            _check_columns(path, row, block, (*wanted.required, *wanted.optional))
+        for block in regroup(blocks, max_events, max_events):
+            _check_columns(path, row, block, required.fields)
             row += len(block)
             block.columns[SOURCE_FILE] = np.full(len(block), number, np.uint32)
             block.columns[SOURCE_ROW] = np.arange(row - len(block), row, dtype=np.uint32)
             yield block
 
 
-def count_rows(paths: Sequence[Path], raw: RawInput, wanted: RequiredColumns) -> int:
+def count_rows(paths: Sequence[Path], raw: RawInput, required: RequiredColumns) -> int:
     """Count the events of all files; CSV files count as empty, since they would have to be read."""
     total = 0
     for path in paths:
         _check_exists(path)
-        if not _flat_columns(path, wanted):
+        if not _flat_columns(path, required):
             total += RawInput((path,), raw.reader, raw.tables).count()
         elif path.suffix != ".csv":
             total += retry_io(partial(pq.read_metadata, path), path).num_rows
     return total
 
 
-def _flat_columns(path: Path, wanted: RequiredColumns) -> list[str]:
+def _flat_columns(path: Path, required: RequiredColumns) -> list[str]:
     """List the columns to read of a flat table; empty for a raw file. Raise FormatError for neither."""
     try:
         if path.suffix == ".csv":
@@ -140,14 +154,13 @@ def _flat_columns(path: Path, wanted: RequiredColumns) -> list[str]:
         if path.suffix == ".csv":
             raise FormatError(f"{path}: cannot be read as CSV ({error})") from error
         return []
-    missing = sorted({field.name for field in wanted.required} - {*names})
+    missing = required.missing(names)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice and not missing:
         raise FormatError(f"{path}: {names.count(twice[0])} columns are called {twice[0]}; write it again")
     if not missing:
-        known = {*(field.name for field in (*wanted.required, *wanted.optional)), wanted.count}
-        return [name for name in names if name in known]
-    if path.suffix == ".csv" or len(missing) < len(wanted.required):
+        return required.of_table(names)
+    if path.suffix == ".csv" or len(missing) < len(required.required):
         raise FormatError(f"{path}: no column {', '.join(missing)}; it has {', '.join(names)}")
     return []
 
@@ -157,43 +170,41 @@ def _raw_rows(path: Path, raw: RawInput) -> Iterator[Events]:
         yield _without_items(block.columns | {MULTIPLICITY: block.multiplicity}, len(block))
 
 
-def _flat_rows(path: Path, names: list[str], wanted: RequiredColumns) -> Iterator[Events]:
+def _flat_rows(path: Path, names: list[str], required: RequiredColumns) -> Iterator[Events]:
     row = 0
     for batch in _batches(path, names):
-        yield _as_events(path, row, batch, wanted)
+        yield _as_events(path, row, batch, required)
         row += len(batch)
 
 
-def column_rows(table: pa.RecordBatch, wanted: RequiredColumns, name: str) -> Events:
+def column_rows(table: pa.RecordBatch, required: RequiredColumns, name: str) -> Events:
     """Return the rows of a table in memory as events without items, as ``event_rows`` gives those of a file.
 
     name: what messages call the table. Raise FormatError for a missing column or an impossible value.
     """
     names = table.schema.names
-    missing = sorted({field.name for field in wanted.required} - {*names})
-    if missing:
+    if missing := required.missing(names):
         raise FormatError(f"{name}: no column {', '.join(missing)}; it has {', '.join(names)}")
-    known = {wanted.count, *(field.name for field in (*wanted.required, *wanted.optional))}
-    block = _as_events(name, 0, table.select([each for each in names if each in known]), wanted)
-    _check_columns(name, 0, block, (*wanted.required, *wanted.optional))
+    block = _as_events(name, 0, table.select(required.of_table(names)), required)
+    _check_columns(name, 0, block, required.fields)
     return block
 
 
-def _as_events(name: Path | str, row: int, rows: pa.RecordBatch, wanted: RequiredColumns) -> Events:
+def _as_events(name: Path | str, row: int, rows: pa.RecordBatch, required: RequiredColumns) -> Events:
     """Return rows in the layout's types; columns that identify an event are made up where missing."""
-    kinds = {field.name: np.dtype(field.dtype) for field in (*wanted.required, *wanted.optional)}
+    kinds = {field.name: np.dtype(field.dtype) for field in required.fields}
     columns = {
         each: _values(name, row, each, rows.column(each), kinds[each])
         for each in rows.schema.names
         if each in kinds
     }
-    if wanted.count in rows.schema.names:
-        columns[MULTIPLICITY] = _counts(name, row, wanted.count, rows.column(wanted.count))
-    for place, field in enumerate(wanted.optional, start=1):
+    if required.count in rows.schema.names:
+        columns[MULTIPLICITY] = _counts(name, row, required.count, rows.column(required.count))
+    for field in required.optional:
         if field.name not in columns:
-            counts = place == len(wanted.optional)
-            start, step = (row, 1) if counts else (0, 0)
-            columns[field.name] = (start + step * np.arange(rows.num_rows)).astype(field.dtype)
+            counts = field is required.optional[-1]
+            numbers = np.arange(row, row + rows.num_rows) if counts else np.zeros(rows.num_rows)
+            columns[field.name] = numbers.astype(field.dtype)
     return _without_items(columns, rows.num_rows)
 
 
@@ -224,16 +235,16 @@ def _values(path: Path | str, row: int, name: str, column: pa.Array, kind: np.dt
     if column.null_count:
         gap = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
         raise FormatError(f"{path}: row {row + gap}: {name} is missing")
-    found = column.to_numpy(zero_copy_only=False)
+    raw = column.to_numpy(zero_copy_only=False)
     try:
         with np.errstate(invalid="ignore", over="ignore"):
-            values: NDArray[Any] = found.astype(kind)
+            values: NDArray[Any] = raw.astype(kind)
     except (ValueError, TypeError, OverflowError) as error:
         raise FormatError(f"{path}: column {name} holds {column.type}, expected numbers") from error
-    if kind.kind in "iu" and found.dtype.kind in "iuf" and not np.array_equal(values, found):
-        wrong = int(np.argmax(values != found))
+    if kind.kind in "iu" and raw.dtype.kind in "iuf" and not np.array_equal(values, raw):
+        wrong = int(np.argmax(values != raw))
         raise FormatError(
-            f"{path}: row {row + wrong}: {name} is {found[wrong]}, expected a whole number in {kind}"
+            f"{path}: row {row + wrong}: {name} is {raw[wrong]}, expected a whole number in {kind}"
         )
     return values
 
@@ -250,21 +261,70 @@ def _check_exists(path: Path) -> None:
 def _check_columns(path: Path | str, row: int, block: Events, fields: tuple[Field, ...]) -> None:
     for field in fields:
         values = block.columns[field.name]
-        bad = np.flatnonzero(~((values >= field.low) & (values <= field.high)))
-        if len(bad):
-            raise _impossible(path, row + int(bad[0]), field, values[bad[0]])
+        bad = _first_illegal(values, field)
+        if bad is not None:
+            raise _impossible(path, row + bad, field, values[bad])
 
 
 def _check_items(path: Path, row: int, block: Events, layout: Layout) -> None:
-    """Refuse impossible items; event columns are not judged, since real data have no truth in them."""
-    for place, field in enumerate(layout.items):
-        values = block.items[:, place]
-        bad = np.flatnonzero(~((values >= field.low) & (values <= field.high)))
-        if len(bad):
-            event = int(np.searchsorted(block.offsets(), bad[0], side="right")) - 1
-            raise _impossible(path, row + event, field, values[bad[0]])
+    """Refuse impossible items; event columns are not checked, since real data have no truth in them."""
+    for number, field in enumerate(layout.items):
+        values = block.items[:, number]
+        bad = _first_illegal(values, field)
+        if bad is not None:
+            event = int(np.searchsorted(block.offsets(), bad, side="right")) - 1
+            raise _impossible(path, row + event, field, values[bad])
+
+
+def _first_illegal(values: NDArray[Any], field: Field) -> int | None:
+    bad = np.flatnonzero(~((values >= field.low) & (values <= field.high)))
+    return int(bad[0]) if len(bad) else None
 
 
 def _impossible(path: Path | str, row: int, field: Field, value: Any) -> CrpipeError:
     interval = f"{field.low:.7g} to {field.high:.7g} {field.unit}".rstrip()
     return FormatError(f"{path}: row {row}: {field.name} is {value}, not within {interval}")
+
+
+# Refuses predictions of files in which two events have the same key: nobody could tell their rows apart.
+
+
+def unique_keys(blocks: Iterable[Events], key: tuple[str, ...], paths: Sequence[Path]) -> Iterator[Events]:
+    """Pass blocks on; at their end raise FormatError when two events have the same values of ``key``.
+
+    Holds the key, the file and the row of every event: with a key of two 8-byte columns 24 MB for a million
+    events, and about as much again while they are compared.
+    """
+    if not key:
+        yield from blocks
+        return
+    names = (*key, SOURCE_FILE, SOURCE_ROW)
+    parts: dict[str, list[NDArray[Any]]] = {name: [] for name in names}
+    for block in blocks:
+        for name in names:
+            parts[name].append(block.columns[name].copy())  # a view would hold the whole block
+        yield block
+    if parts[SOURCE_ROW]:
+        _refuse_doubled(key, [np.concatenate(parts.pop(name)) for name in names], paths)
+
+
+def _refuse_doubled(key: tuple[str, ...], columns: list[NDArray[Any]], paths: Sequence[Path]) -> None:
+    *values, files, rows = columns
+    order = np.lexsort(values)  # stable: events of one key stay in their order
+    same = np.ones(len(order) - 1, bool)
+    for each in values:
+        ordered = each[order]
+        same &= ordered[1:] == ordered[:-1]
+    doubled = np.flatnonzero(same)
+    if not len(doubled):
+        return
+    at = doubled[np.argmin(order[doubled + 1])]  # the first event whose key was there before
+    first, second = (int(number) for number in order[at : at + 2])
+    named = ", ".join(f"{name} {each[second]}" for name, each in zip(key, values, strict=True))
+    file, other = (paths[files[number]] for number in (second, first))
+    what = "have the file made again" if file == other else f"leave one of them out of --in, such as {file}"
+    raise FormatError(
+        f"{file}: row {rows[second]}: the key {named} is also that of row {rows[first]} of {other}, and a "
+        f"prediction has one row for each key; {what}, or give the events numbers of their own "
+        f"({len(doubled)} of {len(order)} events repeat a key)"
+    )

@@ -8,20 +8,20 @@ from __future__ import annotations
 import contextlib
 import logging
 import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 from crpipe.core.errors import CheckpointError, require
 from crpipe.core.files import atomic_write
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
-
-    from numpy.typing import NDArray
-    from torch import Tensor, nn
 
 _WHY = "to export a model as ONNX graphs"
 onnx = require("onnx", extra="export", why=_WHY)
@@ -31,65 +31,76 @@ require("onnxscript", extra="export", why=_WHY)  # torch.onnx imports it
 OPSET = 20
 
 
-def write_graph(
-    path: Path,
-    module: nn.Module,
-    inputs: Mapping[str, Tensor],
-    rows: Mapping[str, str],
-    outputs: Sequence[str],
-) -> None:
-    """Trace ``module`` with ``inputs`` and write the graph, with equal bytes for equal weights.
+Inputs = Mapping[str, Tensor]
 
-    inputs: keyword arguments of the module's forward; the names of the graph's inputs too. rows: the name of
-    the first dimension of each input, which may have any length; inputs that share a name share the length.
+
+@dataclass(frozen=True)
+class Graph:
+    """One graph of a model, and what it has to agree with.
+
+    module: what is traced; called with the inputs by their names. rows: the name of the first dimension of
+    each input, which may have any length; inputs that share a name share the length. outputs: their names.
+    example: inputs to trace it with. tolerance: of the difference, relative to 1 + the value. checks: inputs
+    for which both are compared; none: the example. compared: turns outputs into the values to compare.
+    expected: gives these values for the inputs of a check, where they are not those of the module.
     """
-    dimensions = {name: torch.export.Dim(name) for name in rows.values()}
-    with _quiet(), torch.no_grad():
-        program = torch.onnx.export(
-            module.eval(),
-            kwargs=dict(inputs),
-            dynamo=True,
-            dynamic_shapes={name: {0: dimensions[rows[name]]} for name in inputs},
-            input_names=list(inputs),
-            output_names=list(outputs),
-            opset_version=OPSET,
-            verbose=False,
-        )
-    assert program is not None
-    model = program.model_proto
-    _strip(model)
-    with atomic_write(path) as part:
-        part.write_bytes(model.SerializeToString(deterministic=True))
 
+    module: nn.Module
+    rows: Mapping[str, str]
+    outputs: Sequence[str]
+    example: Inputs
+    tolerance: float
+    checks: Sequence[Inputs] = ()
+    compared: Callable[[Sequence[Tensor]], Sequence[Tensor]] = list
+    expected: Callable[[Inputs], Sequence[Tensor]] | None = None
 
-def graph_difference(path: Path, module: nn.Module, inputs: Mapping[str, Tensor]) -> float:
-    """Run a written graph beside its module; give the largest difference, relative to 1 + the value."""
-    with torch.no_grad():
-        wanted: Any = module(**inputs)
-    tensors = [wanted] if isinstance(wanted, torch.Tensor) else list(wanted)
-    return largest_difference(run_graph(path, inputs), [tensor.numpy() for tensor in tensors])
+    def export(self, path: Path) -> float:
+        """Write the graph, with equal bytes for equal weights, and check it; return the difference."""
+        dimensions = {name: torch.export.Dim(name) for name in self.rows.values()}
+        with _quiet(), torch.no_grad():
+            program = torch.onnx.export(
+                self.module.eval(),
+                kwargs=dict(self.example),
+                dynamo=True,
+                dynamic_shapes={name: {0: dimensions[self.rows[name]]} for name in self.example},
+                input_names=list(self.example),
+                output_names=list(self.outputs),
+                opset_version=OPSET,
+                verbose=False,
+            )
+        assert program is not None
+        model = program.model_proto
+        _strip(model)
+        with atomic_write(path) as part:
+            part.write_bytes(model.SerializeToString(deterministic=True))
+        return self.check(path)
 
+    def check(self, path: Path) -> float:
+        """Compare a written graph, run without torch, with what it has to compute.
 
-def run_graph(path: Path, inputs: Mapping[str, Tensor]) -> list[NDArray[Any]]:
-    """Run a written graph without torch; give its outputs in their order."""
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    found: list[NDArray[Any]] = session.run(None, {name: value.numpy() for name, value in inputs.items()})
-    return found
+        Return the largest difference, relative to 1 + the value; raise CheckpointError when it is beyond the
+        tolerance, or no number.
+        """
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        worst = float(np.max([self._difference(session, inputs) for inputs in self.checks or [self.example]]))
+        if not worst <= self.tolerance:
+            raise CheckpointError(
+                f"{path}: the exported graph differs from the model by {worst:.1e} (at most "
+                f"{self.tolerance:g} is allowed); are the weights finite?"
+            )
+        return worst
 
+    def _difference(self, session: Any, inputs: Inputs) -> float:
+        arrays = session.run(None, {name: value.numpy() for name, value in inputs.items()})
+        with torch.no_grad():
+            values = self.compared([torch.from_numpy(array) for array in arrays])
+            expected = self.expected(inputs) if self.expected else self.compared(self._outputs(inputs))
+        pairs = [(one.numpy(), other.numpy()) for one, other in zip(values, expected, strict=True)]
+        return float(np.max([np.max(np.abs(one - other) / (1.0 + np.abs(other))) for one, other in pairs]))
 
-def largest_difference(found: Iterable[NDArray[Any]], wanted: Iterable[NDArray[Any]]) -> float:
-    """Compare arrays pair by pair; give the largest difference, relative to 1 + the value, or NaN."""
-    pairs = zip(found, wanted, strict=True)
-    return float(np.max([np.max(np.abs(one - other) / (1.0 + np.abs(other))) for one, other in pairs]))
-
-
-def refuse_difference(path: Path, worst: float, most: float) -> None:
-    """Raise CheckpointError when a graph differs from its model by more than ``most``, or by NaN."""
-    if not worst <= most:
-        raise CheckpointError(
-            f"{path}: the exported graph differs from the model by {worst:.1e} (at most {most:g} is "
-            "allowed); are the weights finite?"
-        )
+    def _outputs(self, inputs: Inputs) -> list[Tensor]:
+        outputs = self.module.eval()(**inputs)
+        return [outputs] if isinstance(outputs, Tensor) else list(outputs)
 
 
 def _strip(model: Any) -> None:

@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import datetime as dt
 import itertools
 import json
-import os
-import shutil
+import math
 import uuid
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
 from crpipe.core.causes import is_present
-from crpipe.core.errors import CheckpointError, ConfigError, FormatError, require
-from crpipe.core.files import (
-    atomic_write,
-    digest,
-    disk_errors,
-    make_folder,
-    read_json,
-    remove_tree,
-    write_hashes,
-    write_json,
-)
-from crpipe.core.paths import EVALUATED, EVALUATED_KEY, FINISHED, KEY_DIGEST
+from crpipe.core.errors import ConfigError, FormatError, require
+from crpipe.core.files import atomic_write, digest, remove_tree
 from crpipe.events.shard_reader import values_of
-from crpipe.train.checkpoints import checkpoint_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
-    from types import ModuleType, TracebackType
+    from types import ModuleType
 
     from numpy.typing import NDArray
 
@@ -56,66 +45,33 @@ def uproot_module() -> ModuleType:
     return require("uproot", extra="root", why="to write ROOT files")
 
 
-def refuse_for_root(schema: pa.Schema, out: Path) -> None:
-    """Raise ConfigError for columns that a branch cannot hold: lists, dates, texts of a dictionary."""
-    held = [field.name for field in schema if _branch(field.type) is None]
-    if held:
-        kinds = ", ".join(f"{name} ({schema.field(name).type})" for name in held)
-        raise ConfigError(
-            f"--out {out}: a ROOT tree of numbers and texts cannot hold {kinds}; choose a name that ends in "
-            ".parquet, or other columns with --columns"
-        )
-
-
-class RootWriter:
-    """Writes tables of one schema into a ROOT file, which is whole when the block ends.
+def write_root(
+    path: Path, schema: pa.Schema, tables: Iterable[pa.Table], metadata: Mapping[str, Any]
+) -> None:
+    """Write tables of one schema into a ROOT file.
 
     metadata: one entry of the tree ``metadata``: texts, whole numbers or floats.
     """
+    uproot = uproot_module()
+    # ROOT files have a UUID: that of random numbers would make equal files differ.
+    text = json.dumps([schema.names, *sorted(metadata.items())])
+    number = uuid.uuid5(uuid.NAMESPACE_OID, text)
+    # Not by its name, which uproot would write into the file.
+    with (
+        _fixed_dates(uproot),
+        path.open("w+b") as handle,
+        uproot.recreate(handle, uuid_function=lambda: number) as file,
+    ):
 
-    def __init__(self, path: Path, schema: pa.Schema, metadata: Mapping[str, Any]) -> None:
-        self._path, self._schema, self._metadata = path, schema, metadata
-        self._stack = contextlib.ExitStack()
-        self._held: list[pa.Table] = []
-        self._rows = 0
+        def tree(name: str, schema: pa.Schema, title: str) -> Any:
+            return file.mktree(name, {field.name: _branch(field.type) for field in schema}, title=title)
 
-    def __enter__(self) -> Self:
-        """Open the file and declare the branches."""
-        uproot = uproot_module()
-        # ROOT files have a UUID: that of random numbers would make equal files differ.
-        text = json.dumps([self._schema.names, *sorted(self._metadata.items())])
-        own = uuid.uuid5(uuid.NAMESPACE_OID, text)
-        self._stack.enter_context(_fixed_dates(uproot))
-        # Not by its name, which uproot would write into the file.
-        handle = self._stack.enter_context(self._path.open("w+b"))
-        self._file = self._stack.enter_context(uproot.recreate(handle, uuid_function=lambda: own))
-        branches = {field.name: _branch(field.type) for field in self._schema}
-        self._tree = self._file.mktree(TREE, branches, title="one entry for each row")
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Write what is held, then the metadata, and close the file; after an error only close it."""
-        with self._stack:
-            if error is None:
-                self._flush()
-                row = pa.table({name: [value] for name, value in self._metadata.items()})
-                branches = {field.name: _branch(field.type) for field in row.schema}
-                tree = self._file.mktree(METADATA, branches, title="where the predictions come from")
-                tree.extend(_arrays(row))
-
-    def write_table(self, table: pa.Table) -> None:
-        """Append rows."""
-        self._held.append(table)
-        self._rows += len(table)
-        if self._rows >= _PORTION:
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._rows:
-            self._tree.extend(_arrays(pa.concat_tables(self._held)))
-        self._held, self._rows = [], 0
+        rows = tree(TREE, schema, "one entry for each row")
+        for table in _grouped(tables, _PORTION):
+            if len(table):
+                rows.extend(_arrays(table))
+        origin = pa.table({name: [value] for name, value in metadata.items()})
+        tree(METADATA, origin.schema, "where the predictions come from").extend(_arrays(origin))
 
 
 def _branch(kind: pa.DataType) -> str | None:
@@ -144,7 +100,7 @@ def _array(name: str, column: pa.ChunkedArray) -> NDArray[Any] | Any:
 
 @contextlib.contextmanager
 def _fixed_dates(uproot: ModuleType) -> Iterator[None]:
-    """Return all records of a ROOT file one date: that of now would make equal files differ.
+    """Give all records of a ROOT file one date inside the block: that of now would make equal files differ.
 
     uproot has no option for it. A version without this function writes equal contents with other dates.
     """
@@ -194,17 +150,22 @@ def write_in_parts(
     """
     folder = out.with_name(f"{out.name}.parts") / digest(identity)
     paths, done = [], 0
+
+    def counted(group: Iterable[tuple[int, Events]]) -> Iterator[tuple[int, Events]]:
+        nonlocal done
+        for index, block in group:
+            done += len(block)
+            yield index, block
+
     groups = itertools.groupby(enumerate(blocks), lambda pair: pair[0] // BLOCKS_PER_PART)
     for number, group in groups:
         path = folder / f"part-{number:06d}.parquet"
         paths.append(path)
-        counted = _Counted(group)
+        numbered = counted(group)
         if is_present(path):
-            for _ in counted:
-                pass
+            collections.deque(numbered, maxlen=0)  # read, to count its events and compare their keys
         else:
-            _write_part(path, (table for index, block in counted for table in rows(index, block)), out)
-        done += counted.events
+            _write_part(path, (table for index, block in numbered for table in rows(index, block)), out)
         advance(done)
     if not done:
         raise FormatError(f"{out}: not written, the input holds no event")
@@ -213,44 +174,45 @@ def write_in_parts(
     return done
 
 
-class _Counted:
-    """Passes numbered blocks on, and counts their events."""
-
-    def __init__(self, blocks: Iterator[tuple[int, Events]]) -> None:
-        self._blocks = blocks
-        self.events = 0
-
-    def __iter__(self) -> Iterator[tuple[int, Events]]:
-        for number, block in self._blocks:
-            self.events += len(block)
-            yield number, block
-
-
 def _write_part(path: Path, tables: Iterator[pa.Table], out: Path) -> None:
     first = next(tables)
-    _refuse_columns(first.schema, out)
+    refuse_columns(first.schema, out)
     with atomic_write(path) as part, pq.ParquetWriter(part, first.schema, **_PARQUET) as writer:
         for table in itertools.chain([first], tables):
             writer.write_table(table)
 
 
-def _refuse_columns(schema: pa.Schema, out: Path) -> None:
-    """Raise ConfigError for columns that the format of ``out`` cannot hold."""
-    if out.suffix == ".root":
-        refuse_for_root(schema, out)
+def refuse_columns(schema: pa.Schema, out: Path) -> None:
+    """Raise ConfigError for columns that the format of ``out`` cannot hold.
+
+    A branch of a ROOT tree holds no lists, dates, or texts of a dictionary.
+    """
     nested = [field.name for field in schema if pa.types.is_nested(field.type)]
     if out.suffix == ".csv" and nested:
         raise ConfigError(
             f"--out {out}: CSV cannot hold the lists in {', '.join(nested)}; choose a name that ends in "
             ".parquet"
         )
+    others = [f"{field.name} ({field.type})" for field in schema if _branch(field.type) is None]
+    if out.suffix == ".root" and others:
+        raise ConfigError(
+            f"--out {out}: a ROOT tree of numbers and texts cannot hold {', '.join(others)}; choose a name "
+            "that ends in .parquet, or other columns with --columns"
+        )
 
 
 def _join(parts: list[Path], out: Path, metadata: Mapping[str, Any]) -> None:
     schema = pq.read_schema(parts[0])
-    with atomic_write(out) as part, _writer(part, out, schema, metadata) as writer:
-        for table in _row_groups(_tables(parts, schema)):
-            writer.write_table(table)
+    tables = _grouped(_tables(parts, schema), GROUP_ROWS, GROUP_BYTES)
+    with atomic_write(out) as part:
+        if out.suffix == ".root":
+            write_root(part, schema, tables, metadata)
+            return
+        csv = out.suffix == ".csv"
+        writer = pyarrow.csv.CSVWriter(part, schema) if csv else pq.ParquetWriter(part, schema, **_PARQUET)
+        with writer:
+            for table in tables:
+                writer.write_table(table)
 
 
 def _tables(parts: list[Path], schema: pa.Schema) -> Iterator[pa.Table]:
@@ -266,80 +228,15 @@ def _tables(parts: list[Path], schema: pa.Schema) -> Iterator[pa.Table]:
                 yield file.read_row_group(group)
 
 
-def _row_groups(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Put tables together until they are worth a row group."""
+def _grouped(tables: Iterable[pa.Table], most_rows: int, most_bytes: float = math.inf) -> Iterator[pa.Table]:
+    """Put tables together until they have this many rows, or bytes in memory."""
     held: list[pa.Table] = []
     rows = size = 0
     for table in tables:
         held.append(table)
         rows, size = rows + len(table), size + table.nbytes
-        if rows >= GROUP_ROWS or size >= GROUP_BYTES:
+        if rows >= most_rows or size >= most_bytes:
             yield pa.concat_tables(held)
             held, rows, size = [], 0, 0
     if held:
         yield pa.concat_tables(held)
-
-
-def _writer(part: Path, out: Path, schema: pa.Schema, metadata: Mapping[str, Any]) -> Any:
-    if out.suffix == ".root":
-        return RootWriter(part, schema, metadata)
-    if out.suffix == ".csv":
-        return pyarrow.csv.CSVWriter(part, schema)
-    return pq.ParquetWriter(part, schema, **_PARQUET)
-
-
-# The results of an evaluation once more: a workflow deletes outputs of a job that it starts, but not these.
-#
-# In: the folder of an evaluation. Out: its declared files, put back where the checkpoint is gone.
-
-
-def keep_results(folder: Path, key: Mapping[str, Any]) -> None:
-    """Return the finished results of an evaluation a second name each; no second copy on most disks."""
-    record = folder / FINISHED
-    with disk_errors(record):
-        make_folder(record)
-        (record / EVALUATED_KEY).unlink(missing_ok=True)
-    for name in EVALUATED:
-        _name_again(folder / name, record / name)
-    write_hashes(record, EVALUATED)
-    write_json(record / EVALUATED_KEY, {**key, KEY_DIGEST: digest(dict(key))})
-
-
-def restore_results(receipt: Path, folder: Path, key: Mapping[str, Any]) -> bool:
-    """Put the results back where the receipt's checkpoint is gone; return whether they are those of ``key``.
-
-    Raise CheckpointError where they were made with other settings: nothing can make them again.
-    """
-    record = folder / FINISHED
-    if (
-        receipt.suffix != ".json"
-        or not is_present(record / EVALUATED_KEY)
-        or is_present(checkpoint_file(receipt))
-    ):
-        return False
-    there, wanted = read_json(record / EVALUATED_KEY), {**key, "checkpoint": read_json(receipt).get("sha256")}
-    there.pop(KEY_DIGEST, None)
-    if there.get("checkpoint") != wanted["checkpoint"]:
-        return False
-    differing = sorted(name for name in {*there, *wanted} if there.get(name) != wanted.get(name))
-    if differing:
-        values = "; ".join(
-            f"{name}: {there.get(name)!r} then, {wanted.get(name)!r} now" for name in differing
-        )
-        raise CheckpointError(
-            f"{checkpoint_file(receipt)}: gone, so its evaluation cannot be made again; the one in {record} "
-            f"was made with other settings ({values}): give them back their values, or restore the checkpoint"
-        )
-    for name in EVALUATED:
-        _name_again(record / name, folder / name)
-    return True
-
-
-def _name_again(source: Path, target: Path) -> None:
-    with disk_errors(target):
-        target.unlink(missing_ok=True)  # two names of one file cannot be renamed onto each other
-    with atomic_write(target) as part:
-        try:
-            os.link(source, part)
-        except OSError:  # the file system has no links
-            shutil.copyfile(source, part)

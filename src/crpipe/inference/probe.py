@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from crpipe.campaign.readers import open_reader
@@ -23,7 +22,7 @@ from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
 from crpipe.core.ranges import pick
 from crpipe.core.text import Column, measured, number, table
-from crpipe.events.batch import Cursor, concatenate
+from crpipe.events.batch import Cursor, regroup
 from crpipe.events.histograms import count_columns, read_histograms
 from crpipe.events.shard_manifest import open_manifest
 from crpipe.inference.inputs import RawInput
@@ -125,14 +124,10 @@ class TimedStepper(Stepper):
     clock: StepClock
 
     def _micro(self, events: Events, seed: tuple[int, ...]) -> Iterator[Micro]:
-        found = super()._micro(events, seed)
-        while True:
-            self.clock.mark("collate")
-            micro = next(found, None)
-            self.clock.mark(_OTHER)
-            if micro is None:
-                return
-            yield micro
+        self.clock.mark("collate")
+        batches = [*super()._micro(events, seed)]
+        self.clock.mark(_OTHER)
+        yield from batches
 
     def _on_device(self, batch: Batch) -> Batch:
         self.clock.mark("copy to the device")
@@ -262,9 +257,9 @@ def _verdict(result: ProbeResult, *, anomaly: bool) -> list[str]:
 def _timed(phase: Phase, clock: StepClock) -> Loss:
     def loss(model: Any, batch: Batch, generator: torch.Generator) -> Any:
         clock.mark(f"{phase.name}: forward")
-        found = phase.loss(model, batch, generator)
+        loss_and_metrics = phase.loss(model, batch, generator)
         clock.mark(f"{phase.name}: backward and clipping")
-        return found
+        return loss_and_metrics
 
     return loss
 
@@ -296,16 +291,12 @@ def read_batch(campaign: Campaign, inputs: Sequence[Path], name: str) -> ProbeBa
 def _from_files(campaign: Campaign, inputs: Sequence[Path]) -> Events:
     config = campaign.config
     reader = open_reader(config.source.reader, config.options("reader"))
-    wanted = config.load.batch_events
-    blocks: list[Events] = []
-    for block in RawInput(tuple(inputs), reader, campaign.tables).blocks(wanted, _NO_LIMIT):
-        blocks.append(block)
-        if sum(map(len, blocks)) >= wanted:
-            break
-    if not blocks:
+    size = config.load.batch_events
+    blocks = RawInput(tuple(inputs), reader, campaign.tables).blocks(size, _NO_LIMIT)
+    events = next(regroup(blocks, size, _NO_LIMIT), None)
+    if events is None:
         raise ConfigError(f"{', '.join(map(str, inputs))}: no event to train on; name other files with --in")
-    whole = concatenate(blocks)
-    return whole.take(np.arange(min(wanted, len(whole))))
+    return events
 
 
 def _from_shards(campaign: Campaign, name: str) -> ProbeBatch:

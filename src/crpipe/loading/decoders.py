@@ -20,12 +20,15 @@ from crpipe.events.shard_streams import LARGE_ROWS, EventStream, RowStream
 from crpipe.loading.order import LEAST_WINDOW
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from crpipe.events.layout import Layout
     from crpipe.events.shard_reader import Group, Shards, Table
+
+
+AHEAD_ITEMS = 1 << 23  # a window of so many is not decoded before the one before it is handed out
 
 
 class Slice(NamedTuple):
@@ -39,13 +42,13 @@ class Slice(NamedTuple):
 
 
 class Tasks(Protocol):
-    """Runs tasks: a pool of threads, or ``ParallelTasks``."""
+    """Runs tasks: a pool of threads, or ``InlineTasks``."""
 
     def submit(self, task: Callable[[], None], /) -> Future[None]:
         """Start a task."""
 
 
-class ParallelTasks:
+class InlineTasks:
     """Runs each task in the thread that submits it."""
 
     def submit(self, task: Callable[[], None], /) -> Future[None]:
@@ -87,9 +90,9 @@ class Prepared:
     permutation: NDArray[np.int64]
     columns: dict[str, NDArray[Any]]
 
-    def window(self, rooms: WindowBuffers) -> Window:
-        """Make room for the items."""
-        items = rooms.window(self.multiplicity, self.permutation)
+    def window(self, buffers: WindowBuffers) -> Window:
+        """Return the window with memory for its items."""
+        items = buffers.window(self.multiplicity, self.permutation)
         return Window(self.columns, self.multiplicity.take(self.permutation), items, [])
 
 
@@ -112,15 +115,15 @@ class _ItemRun:
     def __init__(
         self, table: Table, groups: tuple[int, int], skip: int, names: list[str], event_rows: int
     ) -> None:
-        self._place = table, groups, skip
+        self._start = table, groups, skip
         self._names = names
         self._event_rows = event_rows
         self._streams: dict[int, RowStream] = {}
 
     def read(self, column: int, read: Callable[[RowStream, Sequence[int]], None], *, last: bool) -> None:
-        """Let ``read`` take what it needs of a column; ``last``: then close its file."""
+        """Call ``read`` with the stream of a column; ``last``: then close its file."""
         if column not in self._streams:
-            table, groups, skip = self._place
+            table, groups, skip = self._start
             self._streams[column] = RowStream(
                 table,
                 groups,
@@ -145,27 +148,27 @@ class WholeGroups:
     There is a task for each column of each part.
     """
 
-    def __init__(self, shards: Shards, layout: Layout, rooms: WindowBuffers) -> None:
+    def __init__(self, shards: Shards, layout: Layout, buffers: WindowBuffers) -> None:
         self._shards = shards
         self._names = [field.name for field in layout.items]
-        self._rooms = rooms
+        self._buffers = buffers
         self._open: tuple[tuple[int, int, int], _ItemRun] | None = None
 
     def prepare(self, parts: Sequence[Slice], permutation: NDArray[np.int64]) -> Prepared:
         """Decode the columns of the parts' events."""
         groups = [self._shards.group(part.shard, part.group) for part in parts]
-        return _prepared(self._shards, self._rooms.fixed, parts, groups, permutation)
+        return _prepared(self._shards, self._buffers.fixed, parts, groups, permutation)
 
     def start(self, prepared: Prepared, tasks: Tasks) -> Window:
         """Start to decode the items of a window."""
-        window = prepared.window(self._rooms)
+        window = prepared.window(self._buffers)
         parts = list(self._filled(prepared))
         reads, filled = [], 0
         for at, (part, low, high, end) in enumerate(parts, start=1):
             run = self._run(part, low, end)
             # Only what a window ends with may go on in the next one.
             last = at < len(parts) or high == end
-            fill = partial(_fill, window.items, filled, filled + high - low)
+            fill = partial(window.items.fill, filled, filled + high - low)
             reads.append(partial(run.read, read=fill, last=last))
             filled += high - low
             if not last:
@@ -176,7 +179,7 @@ class WholeGroups:
 
     @staticmethod
     def _filled(prepared: Prepared) -> Iterator[tuple[Slice, int, int, int]]:
-        """Return the parts that have items: the first row, the row after the last, and that of the group."""
+        """Yield the parts that have items: the first row, the row after the last, and that of the group."""
         for part, group in zip(prepared.parts, prepared.groups, strict=True):
             low, high, end = group.item_rows[[part.first, part.last, -1]].tolist()
             if low < high:
@@ -184,16 +187,16 @@ class WholeGroups:
 
     def _run(self, part: Slice, low: int, end: int) -> _ItemRun:
         """Read on where the last window ended, if ``low`` is the next row; else open the rows [low, end)."""
-        place, run = self._open or ((), None)
+        position, run = self._open or ((), None)
         self._open = None
         if run is not None:
-            if place == (part.shard, part.group, low):
+            if position == (part.shard, part.group, low):
                 return run
             run.close()
         table = self._shards.pairs[part.shard].items
         groups = touched(table.rows, low, end)
         skip = low - int(table.rows[groups[0]])
-        return _ItemRun(table, groups, skip, self._names, max(self._rooms.fixed, 1))
+        return _ItemRun(table, groups, skip, self._names, max(self._buffers.fixed, 1))
 
     def close(self) -> None:
         """Close all files."""
@@ -209,13 +212,13 @@ class SlicedGroups:
     """
 
     def __init__(
-        self, shards: Shards, pieces: NDArray[np.int64], layout: Layout, rooms: WindowBuffers
+        self, shards: Shards, pieces: NDArray[np.int64], layout: Layout, buffers: WindowBuffers
     ) -> None:
         self._shards = shards
         self._layout = layout
         self._pieces = pieces
         self._streams: dict[int, EventStream] = {}
-        self._rooms = rooms
+        self._buffers = buffers
 
     def prepare(self, parts: Sequence[Slice], permutation: NDArray[np.int64]) -> Prepared:
         """Decode the columns of the parts' events."""
@@ -224,11 +227,11 @@ class SlicedGroups:
                 stream = EventStream(self._shards, self._layout, part.shard, part.group)
                 self._streams[part.piece] = stream
         groups = [self._streams[part.piece].group for part in parts]
-        return _prepared(self._shards, self._rooms.fixed, parts, groups, permutation)
+        return _prepared(self._shards, self._buffers.fixed, parts, groups, permutation)
 
     def start(self, prepared: Prepared, tasks: Tasks) -> Window:
         """Start to decode the items of a window."""
-        window = prepared.window(self._rooms)
+        window = prepared.window(self._buffers)
         steps: dict[int, list[Callable[[], None]]] = {part.piece: [] for part in prepared.parts}
         filled = 0
         for part, group in zip(prepared.parts, prepared.groups, strict=True):
@@ -243,7 +246,7 @@ class SlicedGroups:
 
     def _read(self, stream: EventStream, event: int, items: Items, filled: int, count: int) -> None:
         columns = range(len(self._layout.items))
-        _fill(items, filled, filled + count, stream.items(event, self._rooms.fixed), columns)
+        items.fill(filled, filled + count, stream.items(event, self._buffers.fixed), columns)
 
     def close(self) -> None:
         """Close all files."""
@@ -273,22 +276,17 @@ def _prepared(
     )
 
 
-def _fill(items: Items, first: int, last: int, stream: RowStream, columns: Sequence[int]) -> None:
-    items.fill(stream, first, last, columns)
-
-
 def _in_turn(steps: list[Callable[[], None]]) -> None:
     for step in steps:
         step()
 
 
-# Buffers for items, used again when nobody holds a view of them any more.
-#
-# Fresh memory of tens of megabytes for each window would cost as much as filling it.
-
-
 class Buffers:
-    """Hands out arrays of float32; remembers at most ``kept`` of their buffers, those in use included."""
+    """Hands out arrays of float32, and their memory again when nobody holds a view of them any more.
+
+    Fresh memory of tens of megabytes for each window would cost as much as filling it. At most ``kept``
+    buffers are remembered, those in use included.
+    """
 
     def __init__(self, kept: int) -> None:
         self._kept = kept
@@ -314,18 +312,13 @@ class Buffers:
         return array
 
 
-# The items of one window in memory, in two forms: as rows or as columns.
-#
-# Decoders fill them, in tasks that run side by side; the items of batches come out.
-
-
-AHEAD_ITEMS = 1 << 23  # a window of so many is not decoded before the one before it is handed out
-
-
 class Items(Protocol):
-    """The items of a window's events: they are filled in reading order, and then read as shuffled."""
+    """The items of a window's events in memory, as rows or as columns.
 
-    def fill(self, stream: RowStream, first: int, last: int, columns: Iterable[int]) -> None:
+    Decoders fill them in reading order, in tasks that run side by side; they are read as shuffled.
+    """
+
+    def fill(self, first: int, last: int, stream: RowStream, columns: Sequence[int]) -> None:
         """Fill the items [first, last) of the window with the next rows of a stream of ``columns``."""
 
     def part(self, low: int, high: int) -> NDArray[np.float32]:
@@ -336,19 +329,19 @@ class ItemRows:
     """Events of any size, in reading order. Arrow gathers them at memcpy speed, batch by batch."""
 
     def __init__(
-        self, multiplicity: NDArray[np.uint32], permutation: NDArray[np.int64], room: NDArray[np.float32]
+        self, multiplicity: NDArray[np.uint32], permutation: NDArray[np.int64], array: NDArray[np.float32]
     ) -> None:
         self._permutation = permutation
-        self._room = room
-        self._view = item_view(offsets(multiplicity), room)
+        self._array = array
+        self._view = item_view(offsets(multiplicity), array)
 
-    def fill(self, stream: RowStream, first: int, last: int, columns: Iterable[int]) -> None:
+    def fill(self, first: int, last: int, stream: RowStream, columns: Sequence[int]) -> None:
         """Fill the items [first, last) of the window with the next rows of a stream of ``columns``."""
-        stream.fill(last - first, [self._room[first:last, column] for column in columns])
+        stream.fill(last - first, [self._array[first:last, column] for column in columns])
 
     def part(self, low: int, high: int) -> NDArray[np.float32]:
         """Return the items of the shuffled events [low, high), end to end: [M, K], C-contiguous."""
-        return gather_items(self._view, self._permutation[low:high], self._room.shape[1])
+        return gather_items(self._view, self._permutation[low:high], self._array.shape[1])
 
 
 class ItemColumns:
@@ -358,29 +351,29 @@ class ItemColumns:
     half as much as decoding, and who needs single columns would have to take them apart again.
     """
 
-    def __init__(self, fixed: int, permutation: NDArray[np.int64], room: NDArray[np.float32]) -> None:
-        """room: [K, N, fixed]."""
+    def __init__(self, fixed: int, permutation: NDArray[np.int64], array: NDArray[np.float32]) -> None:
+        """array: [K, N, fixed]."""
         self._fixed = fixed
-        self._place = np.empty_like(permutation)
-        self._place[permutation] = np.arange(len(permutation))
-        self._room = room
+        self._rank = np.empty_like(permutation)  # of each event, in reading order, among the shuffled ones
+        self._rank[permutation] = np.arange(len(permutation))
+        self._array = array
 
-    def fill(self, stream: RowStream, first: int, last: int, columns: Iterable[int]) -> None:
+    def fill(self, first: int, last: int, stream: RowStream, columns: Sequence[int]) -> None:
         """Fill the items [first, last) of the window with the next rows of a stream of ``columns``.
 
         The interval and the stream's blocks hold whole events.
         """
-        rooms = [self._room[column] for column in columns]
+        targets = [self._array[column] for column in columns]
         done = first // self._fixed
         for values, low, high in stream.take(last - first):
-            places = self._place[done : done + (high - low) // self._fixed]
-            for room, column in zip(rooms, values, strict=True):
-                room[places] = column[low:high].reshape(-1, self._fixed)
+            places = self._rank[done : done + (high - low) // self._fixed]
+            for target, column in zip(targets, values, strict=True):
+                target[places] = column[low:high].reshape(-1, self._fixed)
             done += len(places)
 
     def part(self, low: int, high: int) -> NDArray[np.float32]:
         """Return the items of the shuffled events [low, high), end to end: [M, K], a view of columns."""
-        return self._room[:, low:high].reshape(len(self._room), -1, copy=False).T
+        return self._array[:, low:high].reshape(len(self._array), -1, copy=False).T
 
 
 class WindowBuffers:
@@ -400,14 +393,14 @@ class WindowBuffers:
         self._rows = np.empty((0, width), np.float32)
 
     def window(self, multiplicity: NDArray[np.uint32], permutation: NDArray[np.int64]) -> Items:
-        """Make room for the items of a window's events; rows of an earlier window are lost.
+        """Return memory for the items of a window's events; rows of an earlier window are lost.
 
         multiplicity: of the events in reading order. permutation: which of them comes at each place.
         """
         if self.fixed:
-            room = self._windows.take(self._width * len(multiplicity) * self.fixed)
+            array = self._windows.take(self._width * len(multiplicity) * self.fixed)
             shape = self._width, len(multiplicity), self.fixed
-            return ItemColumns(self.fixed, permutation, room.reshape(shape))
+            return ItemColumns(self.fixed, permutation, array.reshape(shape))
         items = int(multiplicity.sum(dtype=np.int64))
         if len(self._rows) < items:
             self._rows = np.empty((0, self._width), np.float32)  # before the larger one is there

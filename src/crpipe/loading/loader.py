@@ -22,7 +22,7 @@ from crpipe.events.shard_reader import REMEDY, Shards, folders_of
 from crpipe.loading.decoders import AHEAD_ITEMS, SlicedGroups, WholeGroups, WindowBuffers
 from crpipe.loading.microbatch import micro_batches
 from crpipe.loading.order import Order, item_costs
-from crpipe.loading.windows import EpochReader, ahead, pieces_of
+from crpipe.loading.windows import EpochReader, pieces_of, prefetched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -35,7 +35,8 @@ __all__ = ["START", "Loader", "micro_batches"]
 
 START = Cursor(0, 0)
 DECODERS = 2  # threads that decode
-Made = TypeVar("Made")
+MOST_ITEMS = 1 << 28  # of a sample, about: whoever compares whole events holds all of them
+Result = TypeVar("Result")
 
 
 class Loader:
@@ -102,54 +103,54 @@ class Loader:
         ``with contextlib.closing(loader.batches(cursor)) as stream``.
         Raise ShardError for a damaged shard, and for a cursor that lies outside of the epochs.
         """
-        return self.made(_same, start, workers=0)
+        return self.prepared_batches(_same, start, workers=0)
 
-    def made(
-        self, make: Callable[[tuple[Events, Cursor]], Made], start: Cursor = START, *, workers: int
-    ) -> Generator[Made]:
-        """Yield ``make((events, cursor))`` for what ``batches`` would yield, ``prefetch`` batches ahead.
+    def prepared_batches(
+        self, prepare: Callable[[tuple[Events, Cursor]], Result], start: Cursor = START, *, workers: int
+    ) -> Generator[Result]:
+        """Yield ``prepare((events, cursor))`` for what ``batches`` would yield, ``prefetch`` batches ahead.
 
-        ``workers`` threads call ``make``, several at the same time, and all have ended when the generator is
-        closed. Without workers or with ``prefetch`` 0 the caller's thread does.
+        ``workers`` threads call ``prepare``, several at the same time, and all have ended when the generator
+        is closed. Without workers or with ``prefetch`` 0 the caller's thread does.
         """
         if start.batch > self.batches_per_epoch or start.epoch > self._epochs or min(start) < 0:
             raise ShardError(
                 f"{self._folder}: epoch {start.epoch}, batch {start.batch} lies outside of {self._epochs} "
                 f"epochs of {self.batches_per_epoch} batches; resume with the same shards and ranks"
             )
-        return ahead(self._stream(start), make, depth=self._prefetch, workers=workers)
+        return prefetched(self._stream(start), prepare, depth=self._prefetch, workers=workers)
 
     def _stream(self, start: Cursor) -> Generator[tuple[Events, Cursor]]:
         first = start.batch
-        rooms = WindowBuffers(len(self.layout.items), self._fixed, self._prefetch)
+        buffers = WindowBuffers(len(self.layout.items), self._fixed, self._prefetch)
         for epoch in range(start.epoch, self._epochs):
             with ExitStack() as stack:
-                reader = self._reader(stack, epoch, rooms)
+                reader = self._reader(stack, epoch, buffers)
                 for batch in range(first, self.batches_per_epoch):
                     done = batch + 1
                     cursor = Cursor(epoch, done) if done < self.batches_per_epoch else Cursor(epoch + 1, 0)
                     yield reader.batch(self._rank * self.batches_per_epoch + batch), cursor
             first = 0
 
-    def _reader(self, stack: ExitStack, epoch: int, rooms: WindowBuffers) -> EpochReader:
+    def _reader(self, stack: ExitStack, epoch: int, buffers: WindowBuffers) -> EpochReader:
         """Open what reads an epoch; closing ``stack`` ends its threads, and then closes its files."""
         decoder: SlicedGroups | WholeGroups
         if self._order.in_slices:
-            decoder = SlicedGroups(self._shards, self._pieces, self.layout, rooms)
+            decoder = SlicedGroups(self._shards, self._pieces, self.layout, buffers)
         else:
-            decoder = WholeGroups(self._shards, self.layout, rooms)
+            decoder = WholeGroups(self._shards, self.layout, buffers)
         stack.callback(decoder.close)
         order = self._order.epoch(epoch)
         end = (self._rank + 1) * self.batches_per_epoch
         if not self._prefetch:
-            return EpochReader(decoder, self._pieces, order, self.layout, rooms, end=end)
+            return EpochReader(decoder, self._pieces, order, self.layout, buffers, end=end)
         pool = ThreadPoolExecutor(DECODERS, "decode")
         stack.callback(pool.shutdown, cancel_futures=True)
         # Where events are small, a second window costs more than an idle core is worth: it leaves the cache.
         items = self._fixed * int(np.diff(order.windows).max(initial=0))
         following = 0 < items < AHEAD_ITEMS
         return EpochReader(
-            decoder, self._pieces, order, self.layout, rooms, end=end, pool=pool, following=following
+            decoder, self._pieces, order, self.layout, buffers, end=end, pool=pool, following=following
         )
 
 
@@ -167,12 +168,6 @@ def _common_layout(folders: Sequence[Path]) -> Layout:
                 f"together: one of the two was made with another reader or is damaged; {REMEDY}"
             )
     return layout
-
-
-# A sample of held-out events, evenly from the bulk and the outliers of several ranges, in bounded blocks.
-
-
-MOST_ITEMS = 1 << 28  # of a sample, about: whoever compares whole events holds all of them
 
 
 class RangeShards(NamedTuple):
@@ -221,8 +216,8 @@ def held_out(
     missing or damaged.
     """
     stored = list(_stored(ranges, part))
-    wanted = _shares([each.events for each in stored], _sample_size(stored, events, most_items))
-    for each, share in zip(stored, wanted, strict=True):
+    shares = _divide([each.events for each in stored], _sample_size(stored, events, most_items))
+    for each, share in zip(stored, shares, strict=True):
         if not share:
             continue
         loader = Loader(
@@ -236,8 +231,8 @@ def held_out(
         )
         left = share
         with contextlib.closing(loader.batches()) as stream:
-            for found, _ in stream:
-                block = found.part(0, min(len(found), left))
+            for batch, _ in stream:
+                block = batch.part(0, min(len(batch), left))
                 left -= len(block)
                 if len(block):
                     yield each.number, block
@@ -254,16 +249,16 @@ def _stored(ranges: Sequence[RangeShards], part: Part) -> Iterator[_Stored]:
 
 
 def _sample_size(stored: Sequence[_Stored], events: int, most_items: int) -> int:
-    there, items = sum(each.events for each in stored), sum(each.items for each in stored)
-    size = min(events, there)
-    return min(size, max(1, most_items * there // items)) if items else size
+    total, items = sum(each.events for each in stored), sum(each.items for each in stored)
+    size = min(events, total)
+    return min(size, max(1, most_items * total // items)) if items else size
 
 
-def _shares(sizes: Sequence[int], wanted: int) -> list[int]:
-    """Divide ``wanted`` in proportion to the sizes: [2, 4, 1] and 3 give [1, 2, 0]; none exceeds its size."""
+def _divide(sizes: Sequence[int], events: int) -> list[int]:
+    """Divide ``events`` in proportion to the sizes: [2, 4, 1] and 3 give [1, 2, 0]; none exceeds its size."""
     total, end = max(1, sum(sizes)), 0
     borders = [0]
     for size in sizes:
         end += size
-        borders.append((2 * end * wanted + total) // (2 * total))  # the nearest whole number
+        borders.append((2 * end * events + total) // (2 * total))  # the nearest whole number
     return [last - first for first, last in pairwise(borders)]

@@ -12,6 +12,7 @@ from crpipe.events.batch import offsets
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+_BITS = 6
 PLACED = 2000  # events placed one by one, largest first; the small rest fills up what is left
 
 
@@ -62,18 +63,12 @@ def _place(size: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     return owner
 
 
-# Numbers of rows that repeat: batches of data are all different, and padding brings them to few shapes.
-#
-# A program for a matrix product, a compiled graph and a CUDA graph are each made for one shape.
-
-
-_BITS = 6
-
-
 def rounded(count: int, bits: int = _BITS) -> int:
     """Round up to a shape: a number of which all but the first ``bits`` binary digits are 0.
 
-    With six, 32 shapes from a power of two to the next, at most 3 % more: 1,000 → 1,008, 30,000 → 30,208.
+    A program for a matrix product, a compiled graph and a CUDA graph are each made for one shape; padding
+    brings batches, which are all different, to few of them. With six digits there are 32 shapes from a power
+    of two to the next, at most 3 % more: 1,000 → 1,008, 30,000 → 30,208.
     """
     step = 1 << max(count.bit_length() - bits, 0)
     return -(-count // step) * step

@@ -160,13 +160,16 @@ def _spread(
     places = random.random(len(pieces))
     owner = folders[pieces]
     for folder in np.unique(owner):
-        own = np.flatnonzero(owner == folder)
-        places[own] = (np.arange(len(own)) + places[own]) / len(own)
+        members = np.flatnonzero(owner == folder)
+        places[members] = (np.arange(len(members)) + places[members]) / len(members)
     return pieces[np.argsort(places, kind="stable")]
 
 
 def _at_least(sizes: NDArray[np.int64], least: int) -> NDArray[np.int64]:
-    """Borders of consecutive parts joined until they hold ``least`` events; only the last may hold fewer."""
+    """Return the borders of consecutive parts joined until they hold ``least`` events.
+
+    Only the last may hold fewer.
+    """
     borders = [0]
     for end in np.cumsum(sizes).tolist():
         if end - borders[-1] >= least:
@@ -176,7 +179,7 @@ def _at_least(sizes: NDArray[np.int64], least: int) -> NDArray[np.int64]:
 
 
 def _shares(total: int, parts: int) -> NDArray[np.int64]:
-    """Borders of ``parts`` equal shares of [0, total), each rounded up to a whole number: [parts + 1]."""
+    """Return the borders of ``parts`` equal shares of [0, total), each rounded up: [parts + 1]."""
     return -(-np.arange(parts + 1, dtype=np.int64) * total // max(parts, 1))
 
 

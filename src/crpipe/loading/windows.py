@@ -15,7 +15,7 @@ import numpy as np
 
 from crpipe.events.batch import Events, concatenate, derived, offsets
 from crpipe.events.shard_reader import event_columns, touched
-from crpipe.loading.decoders import ParallelTasks, Slice
+from crpipe.loading.decoders import InlineTasks, Slice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from crpipe.events.shard_reader import Shards
     from crpipe.loading.decoders import Decoder, Prepared, Window, WindowBuffers
     from crpipe.loading.order import EpochOrder
+
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+_END: Any = object()
 
 
 class EpochReader:
@@ -42,7 +47,7 @@ class EpochReader:
         pieces: NDArray[np.int64],
         order: EpochOrder,
         layout: Layout,
-        rooms: WindowBuffers,
+        buffers: WindowBuffers,
         *,
         end: int,
         pool: Executor | None = None,
@@ -52,7 +57,7 @@ class EpochReader:
         self._pieces = pieces
         self._order = order
         self._layout = layout
-        self._rooms = rooms
+        self._buffers = buffers
         self._end = int(np.searchsorted(order.windows, order.batches[end], side="left"))
         self._pool = pool
         self._following = following
@@ -68,13 +73,13 @@ class EpochReader:
             start, stop = self._order.windows[window : window + 2].tolist()
             inside = slice(max(low, start) - start, min(high, stop) - start)
             if inside.start < inside.stop:
-                found = self._read_window(window)
-                columns = {name: column[inside] for name, column in found.columns.items()}
-                items = found.items.part(inside.start, inside.stop)
-                parts.append(derived(columns, found.multiplicity[inside], items))
+                events = self._read_window(window)
+                columns = {name: column[inside] for name, column in events.columns.items()}
+                items = events.items.part(inside.start, inside.stop)
+                parts.append(derived(columns, events.multiplicity[inside], items))
         if not parts:
             return _empty(self._layout)
-        return concatenate(parts, self._rooms.joined([part.items for part in parts]))
+        return concatenate(parts, self._buffers.joined([part.items for part in parts]))
 
     def _read_window(self, window: int) -> Window:
         if self._window is None or self._window[0] != window:
@@ -100,7 +105,7 @@ class EpochReader:
             prepared = None
         events = prepared[1].result() if prepared else self._prepare(window)
         if self._pool is None:
-            return self._decoder.start(events, ParallelTasks())
+            return self._decoder.start(events, InlineTasks())
         started = self._decoder.start(events, self._pool)
         if self._has(window + 1):
             self._prepared = window + 1, self._pool.submit(self._prepare, window + 1)
@@ -128,7 +133,7 @@ def pieces_of(shards: Shards) -> NDArray[np.int64]:
     Where one row group of events (outliers) owns several of items, the multiplicities show which events
     begin in which.
     """
-    found = []
+    pieces = []
     for shard, pair in enumerate(shards.pairs):
         for group, events in enumerate(np.diff(pair.events.rows)):
             first, last = pair.item_groups[group : group + 2]
@@ -136,8 +141,8 @@ def pieces_of(shards: Shards) -> NDArray[np.int64]:
             if last - first > 1:
                 starts = offsets(shards.multiplicity(shard, group))[:-1] + pair.item_rows[first]
                 borders = np.unique([0, *np.searchsorted(starts, pair.item_rows[first + 1 : last]), events])
-            found += [(shard, group, low, high) for low, high in itertools.pairwise(borders) if low < high]
-    return np.array(found, np.int64).reshape(-1, 4)
+            pieces += [(shard, group, low, high) for low, high in itertools.pairwise(borders) if low < high]
+    return np.array(pieces, np.int64).reshape(-1, 4)
 
 
 def _empty(layout: Layout) -> Events:
@@ -145,49 +150,40 @@ def _empty(layout: Layout) -> Events:
     return Events(columns, np.empty(0, np.uint32), np.empty((0, len(layout.items)), np.float32))
 
 
-# Works ahead of a consumer in background threads: in order, and only so many items ahead.
+def prefetched(
+    source: Generator[Item], prepare: Callable[[Item], Result], *, depth: int, workers: int
+) -> Generator[Result]:
+    """Yield ``prepare(item)`` for each item of ``source``, in its order, prepared ahead by threads.
 
-
-Item = TypeVar("Item")
-Made = TypeVar("Made")
-_END: Any = object()
-
-
-def ahead(
-    source: Generator[Item], make: Callable[[Item], Made], *, depth: int, workers: int
-) -> Generator[Made]:
-    """Yield ``make(item)`` for each item of ``source``, in its order.
-
-    One thread draws from ``source`` and ``workers`` threads call ``make``, at most ``depth`` items ahead of
-    the consumer. Without workers the consumer's own thread calls ``make``; with ``depth`` 0 there are no
-    threads. An exception of either is raised in the consumer's thread, after the
-    items before it. When this generator is closed, all threads have ended and ``source`` is closed.
+    One thread draws from ``source`` and ``workers`` threads call ``prepare``, at most ``depth`` items ahead
+    of the consumer. Without workers the consumer's own thread calls it; with ``depth`` 0 there are no
+    threads. An exception of either is raised in the consumer's thread, after the items before it. When this
+    generator is closed, all threads have ended and ``source`` is closed.
     """
     with closing(source):
         if depth == 0:
-            yield from map(make, source)
+            yield from map(prepare, source)
             return
         with ExitStack() as stack:
             reader = _pool(stack, 1, "loader")
-            makers = _pool(stack, workers, "collate") if workers else None
+            pool = _pool(stack, workers, "collate") if workers else None
+
+            def prepare_next(read: Future[Any]) -> Any:
+                item = read.result()
+                return item if item is _END else prepare(item)
 
             def draw() -> Future[Any]:
                 read = reader.submit(next, source, _END)
-                return read if makers is None else makers.submit(lambda: _made(read.result(), make))
+                return read if pool is None else pool.submit(prepare_next, read)
 
             waiting = deque(draw() for _ in range(depth))
             while (item := waiting.popleft().result()) is not _END:
                 waiting.append(draw())
-                yield item if makers else make(item)
-
-
-def _made(item: Item, make: Callable[[Item], Made]) -> Made:
-    made: Made = item if item is _END else make(item)
-    return made
+                yield item if pool else prepare(item)
 
 
 def _pool(stack: ExitStack, threads: int, name: str) -> ThreadPoolExecutor:
     pool = ThreadPoolExecutor(threads, name)
-    # Makers end before the reader, for whose results they may be waiting.
+    # The others end before the reader, for whose results they may be waiting.
     stack.callback(pool.shutdown, cancel_futures=True)
     return pool

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from crpipe.config.sections import SplitSection
     from crpipe.core.paths import Part, Paths
     from crpipe.events.layout import Layout, Metric
+    from crpipe.split.preview import FileSample
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,32 +42,6 @@ class PlannedWorkload:
 
 
 @dataclass(frozen=True, slots=True)
-class RawFileSample:
-    """One raw file as the configured reader reads it, and how many events the files beside it have.
-
-    name: path or URI. reader: what read it. columns: dtype of each column of the file, or of the layout.
-    files, bytes, events, items: sums over the files that were counted. rows: events that were read;
-    groups: how many groups they belong to; doubt: why the group columns look wrong, mostly empty; largest:
-    items of the largest; below: share of them that are no outliers. notes: what the reader converted, or did
-    not read.
-    """
-
-    name: str
-    reader: str
-    columns: Mapping[str, str]
-    files: int
-    bytes: int
-    events: int
-    items: int
-    rows: int
-    groups: int
-    largest: int
-    below: float
-    notes: tuple[str, ...] = ()
-    doubt: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class SourceLook:
     """What a look at the source found.
 
@@ -76,7 +51,7 @@ class SourceLook:
     """
 
     listed: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    file: RawFileSample | None = None
+    file: FileSample | None = None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()

@@ -107,12 +107,12 @@ def check_columns(layout: Layout, reader: str, workload: Workload, name: str) ->
             f"give ({', '.join(known)}); name another source.reader, or another workload, for example one "
             f"with event_columns = ({known[0]!r},)"
         )
-    wanted = tuple(workload.item_columns)
+    needed = tuple(workload.item_columns)
     items = tuple(field.name for field in layout.items)
-    if items[: len(wanted)] != wanted:
+    if items[: len(needed)] != needed:
         raise ConfigError(
-            f"train.workload: {name} reads the item columns {', '.join(wanted)} by position, but the first "
-            f"ones of {reader} are {', '.join(items[: len(wanted)])}; name another source.reader, or another "
+            f"train.workload: {name} reads the item columns {', '.join(needed)} by position, but the first "
+            f"ones of {reader} are {', '.join(items[: len(needed)])}; name another source.reader, or another "
             f"workload, for example one with item_columns = {items[:1]!r}"
         )
 
@@ -122,31 +122,28 @@ def check_simulator(layout: Layout, reader: str, simulated: Layout, simulator: s
 
     Options of a reader may leave event columns out, narrow legal values, or group events otherwise.
     """
-    own, other = _columns(layout), _columns(simulated)
-    other["layout.events"] = [
-        column for column in other["layout.events"] if column in own["layout.events"]
-    ] or other["layout.events"]
-    for name in own:
-        if own[name] != other[name]:
-            ours, theirs = _differing(own[name], other[name])
+    ours, theirs = _columns(layout), _columns(simulated)
+    named = [column for column in theirs["layout.events"] if column in ours["layout.events"]]
+    theirs["layout.events"] = named or theirs["layout.events"]
+    for name in ours:
+        if ours[name] != theirs[name]:
             raise ConfigError(
-                f"source.simulator: {simulator} makes another layout than {reader} reads: {name} is {theirs} "
-                f"and {ours}; name the reader of these files with source.reader, or another source.simulator"
+                f"source.simulator: {simulator} makes another layout than {reader} reads: {name} is "
+                f"{_only_in(theirs[name], ours[name])} and {_only_in(ours[name], theirs[name])}; name the "
+                "reader of these files with source.reader, or another source.simulator"
             )
 
 
 def _columns(layout: Layout) -> dict[str, Any]:
     """Return the columns of a layout without their legal values."""
-    spelled = {
+    columns = {
         f"layout.{kind}": [f"{field.name} {field.dtype} {field.unit}".rstrip() for field in fields]
         for kind, fields in (("events", layout.events), ("items", layout.items))
     }
-    return {"layout.item": layout.item, "layout.fixed": layout.fixed, **spelled}
+    return {"layout.item": layout.item, "layout.fixed": layout.fixed, **columns}
 
 
-def _differing(own: Any, other: Any) -> tuple[str, str]:
-    """Format two values that differ; of two lists, what only one of them has."""
-    if not isinstance(own, list):
-        return repr(own), repr(other)
-    ours, theirs = ([one for one in a if one not in b] for a, b in ((own, other), (other, own)))
-    return ", ".join(ours) or repr(own), ", ".join(theirs) or repr(other)
+def _only_in(one: Any, other: Any) -> str:
+    """Format a value; of a list, what only it has."""
+    rest = [each for each in one if each not in other] if isinstance(one, list) else []
+    return ", ".join(rest) or repr(one)

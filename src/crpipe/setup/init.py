@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import shlex
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -13,18 +15,17 @@ import yaml
 
 import crpipe
 from crpipe.campaign.readers import open_reader
-from crpipe.config.loading import AUTO, SYNTHETIC, flatten, validate
+from crpipe.config.loading import AUTO, SYNTHETIC, validate
 from crpipe.config.reference import comment, entries, scalar
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import atomic_write, disk_errors, make_folder
 from crpipe.core.ranges import Range
-from crpipe.setup.local_files import from_here, look
+from crpipe.source.suggestions import suggest_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from crpipe.config.loading import Tree
-    from crpipe.config.reference import KeyEntry
 
 # What a user changes first; besides, every key that a starter or an answer sets.
 SHOWN = (
@@ -127,19 +128,26 @@ def complete(answers: Answers, folder: Path) -> tuple[Answers, list[str]]:
             "--uri: not given; name the raw files, for example --uri '/data/{range}/*.parquet', or try "
             "--uri synthetic://"
         )
-    uri, files = from_here(answers.uri, folder), from_here(answers.files, folder)
-    found = look(uri, files)
+    uri, files = _from_here(answers.uri, folder), _from_here(answers.files, folder)
+    suggestion = suggest_ranges(uri, files)
     usual = starter.synthetic.get("ranges", _RANGES) if answers.simulated else _RANGES
-    ranges = {**usual, **found.ranges, **answers.ranges}
+    ranges = {**usual, **suggestion.ranges, **answers.ranges}
     if "skip" in ranges:
-        ranges = _with_skip(ranges, found.ranges)
-    lines = [f"found: {found.text}"] if found.text else []
+        ranges = _with_skip(ranges, suggestion.ranges)
+    lines = [f"found: {suggestion.text}"] if suggestion.text else []
     return replace(answers, uri=uri, files=files, ranges=ranges), lines
 
 
-def _with_skip(ranges: Tree, found: Mapping[str, Any]) -> Tree:
+def _from_here(uri: str, campaign: Path) -> str:
+    """Make a relative path of this directory absolute where the campaign's commands run in another one."""
+    if not uri or "://" in uri or Path(uri).is_absolute() or campaign.resolve() == Path.cwd().resolve():
+        return uri
+    return os.path.normpath(Path.cwd() / uri)
+
+
+def _with_skip(ranges: Tree, suggested: Mapping[str, Any]) -> Tree:
     """Keep of the missing ranges those that are among the ranges which the user chose."""
-    skip = [] if any(ranges[name] != found[name] for name in ("first", "step")) else ranges["skip"]
+    skip = [] if any(ranges[name] != suggested[name] for name in ("first", "step")) else ranges["skip"]
     skip = [name for name in skip if ranges["last"] == AUTO or Range.parse(name).last <= ranges["last"]]
     return {**ranges, "skip": skip} if skip else {name: ranges[name] for name in ranges if name != "skip"}
 
@@ -173,14 +181,14 @@ def compose(answers: Answers) -> Tree:
 
 def extras_of(reader: str, workload: str) -> dict[str, str]:
     """Name the extras that a reader and the evaluation of a workload need, each with the reason."""
-    found: dict[str, str] = {}
+    extras: dict[str, str] = {}
     for starter in starters().values():
         if starter.always["train"]["workload"].partition(":")[0] == workload.partition(":")[0]:
-            found |= starter.extras
+            extras |= starter.extras
         extra = starter.readers.get(reader, {}).get("extra")
         if extra:
-            found[extra] = f"for the reader {reader.rpartition(':')[2]}"
-    return found
+            extras[extra] = f"for the reader {reader.rpartition(':')[2]}"
+    return extras
 
 
 def lacking_tables(tree: Tree) -> list[str]:
@@ -209,44 +217,38 @@ def _default_reader(starter: Starter, *, simulated: bool) -> str:
 
 def render(tree: Tree) -> str:
     """Write a configuration as YAML with a comment above every key; the comments are those of the models."""
-    given = [name for name, _ in flatten(tree)]
     lines = [_HEADER]
     heads: list[list[str]] = []  # of the sections that a key is in, each written before its first key
     for entry in entries(validate(tree)):
         del heads[entry.depth :]
-        indent = "  " * entry.depth
+        indent, given = "  " * entry.depth, _given(tree, entry.dotted)
         if entry.section:
             blank = [] if entry.depth else [""]
             heads.append([*blank, *comment(entry.meaning, indent), f"{indent}{entry.name}:"])
-        elif entry.dotted in SHOWN or _is_given(entry.dotted, given):
+        elif given or entry.dotted in SHOWN:
             for head in heads:
                 lines += head
                 head.clear()
-            lines += _key_lines(entry, tree, indent)
+            note = "; ".join(part for part in (entry.legal, entry.changes) if part)
+            lines += comment(f"{entry.meaning}  [{note}]", indent)
+            lines += [f"{indent}{entry.name}: {_scalar(given[0] if given else entry.value)}"]
     return "\n".join(lines) + "\n"
 
 
-def _key_lines(entry: KeyEntry, tree: Tree, indent: str) -> Iterator[str]:
-    note = "; ".join(part for part in (entry.legal, entry.changes) if part)
-    value = _value_at(tree, entry.dotted, entry.value)
-    yield from comment(f"{entry.meaning}  [{note}]", indent)
-    # Braces begin a mapping where YAML is written on one line: text with them is always quoted.
+def _scalar(value: Any) -> str:
+    """Write a value on one line; text with braces is always quoted: they begin a mapping there."""
     braces = isinstance(value, str) and "{" in value
-    text = json.dumps(value, ensure_ascii=False) if braces else scalar(value)
-    yield f"{indent}{entry.name}: {text}"
+    return json.dumps(value, ensure_ascii=False) if braces else scalar(value)
 
 
-def _is_given(dotted: str, given: list[str]) -> bool:
-    return any(name == dotted or name.startswith(f"{dotted}.") for name in given)
-
-
-def _value_at(tree: Tree, dotted: str, default: Any) -> Any:
+def _given(tree: Tree, dotted: str) -> list[Any]:
+    """Return the one value of a key; none where the tree does not have it."""
     node: Any = tree
     for part in dotted.split("."):
         if not isinstance(node, dict) or part not in node:
-            return default
+            return []
         node = node[part]
-    return node
+    return [node]
 
 
 # The folder of a campaign: workflow, configuration and profiles, as this installation has them.
@@ -256,14 +258,6 @@ _PATTERNS = Path(__file__).with_name("workflow_files.txt")
 CONFIGURATION = Path("crpipe.yaml")
 # What only the workflow of crpipe has.
 _MARK = Path("workflow/rules/common.smk")
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedFile:
-    """One file that ``crpipe init`` writes: its path in the folder, and its content."""
-
-    path: Path
-    content: bytes
 
 
 def workflow_home() -> Path:
@@ -281,13 +275,13 @@ def workflow_home() -> Path:
     )
 
 
-def workflow_files() -> list[PlannedFile]:
-    """Read every file that the workflow needs in the folder of a campaign."""
+def workflow_files() -> dict[Path, bytes]:
+    """Read every file that the workflow needs in the folder of a campaign: path in there, and content."""
     home = workflow_home()
     patterns = [line for line in _PATTERNS.read_text().splitlines() if not line.startswith("#")]
-    found = [path for pattern in patterns for path in sorted(home.glob(pattern))]
-    found.sort(key=lambda path: path == home / _MARK)  # written last: where it is, the workflow is whole
-    return [PlannedFile(path.relative_to(home), path.read_bytes()) for path in found]
+    paths = [path for pattern in patterns for path in sorted(home.glob(pattern))]
+    paths.sort(key=lambda path: path == home / _MARK)  # written last: where it is, the workflow is whole
+    return {path.relative_to(home): path.read_bytes() for path in paths}
 
 
 def has_workflow(folder: Path) -> bool:
@@ -301,11 +295,9 @@ def start_campaign(folder: Path, configuration: str, *, force: bool = False) -> 
     Return what was written and what to type next, as lines. Nothing is written where a file with other
     content is in the way; ``force`` keeps it as NAME.old.
     """
-    workflow = workflow_files() if force or not has_workflow(folder) else []
+    workflow = workflow_files() if force or not has_workflow(folder) else {}
     # The configuration last: where it is, the folder is ready.
-    written = write_files(
-        folder, [*workflow, PlannedFile(CONFIGURATION, configuration.encode())], force=force
-    )
+    written = write_files(folder, {**workflow, CONFIGURATION: configuration.encode()}, force=force)
     tops = dict.fromkeys(path.parts[0] + ("/" if len(path.parts) > 1 else "") for path in written)
     lines = [f"wrote in {folder}: {', '.join(tops)}" if written else f"{folder}: nothing to change"]
     here = [] if folder.resolve() == Path.cwd().resolve() else [f"  cd {shlex.quote(str(folder))}"]
@@ -322,53 +314,49 @@ def start_campaign(folder: Path, configuration: str, *, force: bool = False) -> 
 
 def changed_files(folder: Path) -> list[Path]:
     """Name the rules of the workflow in a folder that are not those of this version, or are missing."""
-    rules = [file for file in workflow_files() if file.path.parts[0] in ("Snakefile", "workflow")]
-    places = [(file, folder / file.path) for file in rules]
-    return [file.path for file, path in places if not path.is_file() or path.read_bytes() != file.content]
+    rules = {
+        path: text for path, text in workflow_files().items() if path.parts[0] in ("Snakefile", "workflow")
+    }
+    return [path for path, content in rules.items() if not _has_content(folder / path, content)]
 
 
-def write_files(folder: Path, files: list[PlannedFile], *, force: bool = False) -> list[Path]:
+def write_files(folder: Path, files: Mapping[Path, bytes], *, force: bool = False) -> list[Path]:
     """Write the files that are not there yet, and return their paths; nothing is written after an error.
 
     force: replace files with other content; each old one is kept as NAME.old. Without it they are a
     ConfigError.
     """
-    differing = list(_differing(folder, files))
-    if differing and not force:
-        shown = ", ".join(str(folder / path) for path in differing[:5])
-        more = f" and {len(differing) - 5} more" if len(differing) > 5 else ""  # noqa: PLR2004 - as above
+    new = {path: content for path, content in files.items() if not _has_content(folder / path, content)}
+    taken = [path for path in new if _is_taken(folder / path)]
+    if taken and not force:
+        names = ", ".join(str(folder / path) for path in taken[:5])
+        more = f" and {len(taken) - 5} more" if len(taken) > 5 else ""  # noqa: PLR2004 - as above
         raise ConfigError(
-            f"{shown}{more}: already there, with other content; nothing was written. Choose another "
+            f"{names}{more}: already there, with other content; nothing was written. Choose another "
             "folder, or add --force: then each old file is kept as NAME.old"
         )
-    written = []
-    for file in files:
-        path = folder / file.path
-        if path.is_file() and path.read_bytes() == file.content:
-            continue
-        with disk_errors(path):
-            make_folder(path.parent)
-            if path.exists() or path.is_symlink():
-                path.rename(_free_name(path))
-        with atomic_write(path) as part:
-            part.write_bytes(file.content)
-        written.append(file.path)
-    return written
+    for path, content in new.items():
+        with disk_errors(folder / path):
+            make_folder((folder / path).parent)
+            if path in taken:
+                (folder / path).rename(_free_name(folder / path))
+        with atomic_write(folder / path) as part:
+            part.write_bytes(content)
+    return list(new)
 
 
-def _differing(folder: Path, files: list[PlannedFile]) -> Iterator[Path]:
-    for file in files:
-        path = folder / file.path
-        broken = path.is_symlink() and not path.exists()
-        if broken or (path.exists() and (not path.is_file() or path.read_bytes() != file.content)):
-            yield file.path
+def _has_content(path: Path, content: bytes) -> bool:
+    return path.is_file() and path.read_bytes() == content
+
+
+def _is_taken(path: Path) -> bool:
+    """Return whether anything has a name, be it a link to nowhere."""
+    return path.exists() or path.is_symlink()
 
 
 def _free_name(path: Path) -> Path:
     """Return NAME.old, or the first of NAME.old2, NAME.old3 … that is free."""
-    number = 1
-    while True:
-        candidate = path.with_name(f"{path.name}.old{number if number > 1 else ''}")
-        if not (candidate.exists() or candidate.is_symlink()):
-            return candidate
-        number += 1
+    names = (
+        path.with_name(f"{path.name}.old{number if number > 1 else ''}") for number in itertools.count(1)
+    )
+    return next(name for name in names if not _is_taken(name))

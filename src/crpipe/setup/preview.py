@@ -11,10 +11,8 @@ from crpipe.campaign.duplicates import ALLOW, find_twins
 from crpipe.campaign.raw_files import count_listed, read_manifest
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, FormatError, PlaceError, PluginError, SourceError
-from crpipe.report.estimates import RawFileSample, SourceLook
-from crpipe.source.look.listings import is_remote, look, quick_options
-from crpipe.source.look.one_file import bring, smallest, typical
-from crpipe.source.look.same_content import find_same
+from crpipe.report.estimates import SourceLook
+from crpipe.source.preview import fetch_sample, find_same, is_remote, list_now, smallest, typical
 from crpipe.source.uris import host_and_path, scheme_of
 from crpipe.split.preview import FileSample, read_sample
 
@@ -25,8 +23,7 @@ if TYPE_CHECKING:
     from crpipe.campaign.duplicates import Twins
     from crpipe.campaign.raw_files import Entry
     from crpipe.campaign.readers import ReaderChoice
-    from crpipe.config.loading import Config
-    from crpipe.source.look.listings import Listings
+    from crpipe.source.preview import Listings
 
 _COUNTED = 8  # files whose events are counted
 _COMPARED = 200_000  # files in manifests that are compared with each other
@@ -36,8 +33,8 @@ def look_at_source(campaign: Campaign, *, offline: bool = False) -> SourceLook:
     """List what the source holds of the ranges without a manifest, and read one of their files."""
     config, paths = campaign.config, campaign.paths
     new = [name for name in config.all_ranges() if not is_present(paths.manifest(str(name)))]
-    listings = look(config, new, offline=offline)
-    file = _read_one(campaign, listings, remote=is_remote(config, new)) if listings.found else None
+    listings = list_now(config, new, offline=offline)
+    file = _read_one(campaign, listings, remote=is_remote(config, new)) if listings.files else None
     twins = find_twins(paths, campaign.ranges) or _same(campaign, listings)
     if twins is not None and config.ranges.duplicates == "refuse":
         listings.problems.append(f"{twins.describe()}; {twins.remedy()}")
@@ -46,7 +43,7 @@ def look_at_source(campaign: Campaign, *, offline: bool = False) -> SourceLook:
     return SourceLook(
         listed={
             name: (len(entries), sum(entry.size or 0 for entry in entries))
-            for name, entries in listings.found.items()
+            for name, entries in listings.files.items()
         },
         file=file,
         notes=tuple(listings.notes),
@@ -59,35 +56,29 @@ def _same(campaign: Campaign, listings: Listings) -> Twins | None:
     """Find files of the same content among those listed now or before, as far as they are on this machine."""
     manifests = {name: campaign.paths.manifest(name) for name in campaign.ranges}
     before = {name: count_listed(path) for name, path in manifests.items() if is_present(path)}
-    listed = dict(listings.found)
+    listed = dict(listings.files)
     if not campaign.config.simulates() and sum(before.values()) <= _COMPARED:
         listed |= {name: read_manifest(manifests[name]) for name in before}
     return find_same(listed)
 
 
-def _read_one(campaign: Campaign, listings: Listings, *, remote: bool) -> RawFileSample | None:
+def _read_one(campaign: Campaign, listings: Listings, *, remote: bool) -> FileSample | None:
     """Read one file; what is wrong with it becomes a problem, what keeps it away a note."""
     config = campaign.config
-    entries = [entry for listed in listings.found.values() for entry in listed]
     choose = smallest if remote else typical
-    first = choose(next(iter(listings.found.values())))
-    if first is None:
+    entry = choose(next(iter(listings.files.values())))
+    if entry is None:
         listings.problems.append("the files of the first range are empty: 0 bytes; check source.uri")
         return None
+    limit = config.split.threshold if config.split.quantile is None else None
     try:
         choice = _reader(campaign)
-        if not remote:
-            uris = dict.fromkeys(entry.uri for entry in (first, *_spread(entries)))
-            files = [Path(host_and_path(uri)[1]) for uri in uris]
-            sample = read_sample(choice, files)
-            _judge(config, listings, first.uri, sample)
-            return _seen(config, choice, first.uri, sample)
-        with tempfile.TemporaryDirectory() as folder:
-            copy = Path(folder) / Path(first.path).name
-            bring(first, copy, quick_options(config))
-            sample = _sampled(choice, copy, first.uri)
-            _judge(config, listings, first.uri, sample)
-            return _seen(config, choice, first.uri, sample)
+        if remote:
+            sample, illegal = _read_copy(campaign, choice, entry, limit)
+        else:
+            entries = [each for listed in listings.files.values() for each in listed]
+            uris = dict.fromkeys(each.uri for each in (entry, *_spread(entries)))
+            sample, illegal = read_sample(choice, [Path(host_and_path(uri)[1]) for uri in uris], limit)
     except (FormatError, PluginError) as error:
         # One bad file may be set aside by the split; with `fail` it would end it.
         aside = config.source.on_bad_file == "quarantine"
@@ -96,37 +87,37 @@ def _read_one(campaign: Campaign, listings: Listings, *, remote: bool) -> RawFil
         listings.problems.append(str(error))
     except (SourceError, ConfigError) as error:
         listings.notes.append(f"no file was read: {error}")
+    else:
+        if illegal and config.split.on_bad_event == "reject":
+            left_out = "such events are left out (split.on_bad_event: reject)"
+            listings.warnings.append(f"{entry.uri}: {illegal}; {left_out}")
+        elif illegal:
+            listings.problems.append(
+                f"{entry.uri}: {illegal}; the split would stop there: have the file made again, or leave "
+                "such events out with split.on_bad_event: reject"
+            )
+        return replace(sample, name=entry.uri)
     return None
 
 
-def _judge(config: Config, listings: Listings, uri: str, sample: FileSample) -> None:
-    """Report illegal values: the split would stop at them, or leave their events out."""
-    if not sample.invalid:
-        return
-    read = len(sample.multiplicities)
-    text = f"{uri}: {sample.reason} ({sample.invalid} of the {read} events that were read are illegal)"
-    if config.split.on_bad_event == "reject":
-        listings.warnings.append(f"{text}; such events are left out (split.on_bad_event: reject)")
-    else:
-        listings.problems.append(
-            f"{text}; the split would stop there: have the file made again, or leave such events out with "
-            "split.on_bad_event: reject"
-        )
-
-
-def _sampled(choice: ReaderChoice, copy: Path, uri: str) -> FileSample:
-    """Read a copy; an error names the file in the source."""
-    try:
-        return read_sample(choice, [copy])
-    except (FormatError, PluginError) as error:
-        raise type(error)(str(error).replace(str(copy), uri)) from error
+def _read_copy(
+    campaign: Campaign, choice: ReaderChoice, entry: Entry, limit: int | None
+) -> tuple[FileSample, str]:
+    """Fetch a file and read it; an error names the file in the source."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / Path(entry.path).name
+        fetch_sample(campaign.config, entry, copy)
+        try:
+            return read_sample(choice, [copy], limit)
+        except (FormatError, PluginError) as error:
+            raise type(error)(str(error).replace(str(copy), entry.uri)) from error
 
 
 def _spread(entries: Sequence[Entry]) -> list[Entry]:
     """Choose files evenly over all ranges, those of the first and last among them."""
     count = min(_COUNTED, len(entries))
-    places = {round(place * (len(entries) - 1) / max(1, count - 1)) for place in range(count)}
-    return [entries[place] for place in sorted(places)]
+    indices = {round(index * (len(entries) - 1) / max(1, count - 1)) for index in range(count)}
+    return [entries[index] for index in sorted(indices)]
 
 
 def _reader(campaign: Campaign) -> ReaderChoice:
@@ -139,24 +130,3 @@ def _reader(campaign: Campaign) -> ReaderChoice:
         if name in needed and scheme_of(uri) == "file"
     }
     return replace(choice, tables={**here, **choice.tables})
-
-
-def _seen(config: Config, choice: ReaderChoice, uri: str, sample: FileSample) -> RawFileSample:
-    counts = sample.multiplicities
-    limit = config.split.threshold if config.split.quantile is None else None
-    below = float((counts <= limit).mean()) if limit is not None and len(counts) else 1.0
-    return RawFileSample(
-        name=uri,
-        reader=choice.name,
-        columns=sample.columns,
-        files=sample.files,
-        bytes=sample.bytes,
-        events=sample.events,
-        items=sample.items,
-        rows=len(counts),
-        groups=sample.groups,
-        doubt=sample.doubt,
-        largest=int(counts[counts <= limit].max(initial=0)) if limit else int(counts.max(initial=0)),
-        below=below,
-        notes=sample.notes,
-    )

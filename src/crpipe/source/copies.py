@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import time
@@ -24,9 +25,11 @@ from crpipe.core.files import (
     size,
     write_text,
 )
+from crpipe.core.records import Record
 from crpipe.source.retries import (
     AdaptiveDiskCalls,
     Deadline,
+    Failure,
     Flush,
     TemporaryFailure,
     retry,
@@ -51,13 +54,28 @@ PART = ".part"
 _JOURNAL, _LISTING = ".proofs.jsonl", ".listing"
 _RESERVED = frozenset({_JOURNAL, _LISTING, "lease"})
 _THREADS = 4
-_TEXTS = ("checksum", "algorithm", "verified")
 
 
 def is_reserved(path: str) -> bool:
     """Return whether a copy of this name would take the place of one of crpipe's own files."""
     parts = path.split("/")
     return parts[0] in _RESERVED or any(part.endswith(PART) for part in parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ProofRow(Record):
+    """One line of the journal: path, which file was listed, and how its copy was verified."""
+
+    path: str
+    listed: tuple[str, ...]
+    size: int
+    checksum: str
+    algorithm: str
+    verified: str
+
+    @property
+    def proof(self) -> Verification:
+        return Verification(self.size, self.checksum, self.algorithm, self.verified)
 
 
 class VerificationLog:
@@ -93,11 +111,11 @@ class VerificationLog:
         write_text(self._listing, listing)
 
     def file(self, path: str) -> Path:
-        """Where the copy of a listed file is."""
+        """Return where the copy of a listed file is."""
         return self._folder / path
 
     def folders(self, entries: Iterable[Entry]) -> list[Path]:
-        """Where the copies are: one directory, unless some files are in directories below it."""
+        """Return where the copies are: one directory, unless some files are in directories below it."""
         return [self._folder / name for name in {entry.path.rpartition("/")[0] for entry in entries}]
 
     def add(self, entry: Entry, proof: Verification) -> None:
@@ -112,10 +130,12 @@ class VerificationLog:
         Reading again costs a fraction of copying again, and also finds what a power failure damaged.
         """
         rows = self._rows()
-        known = [entry for entry in entries if entry.path in rows and rows[entry.path][0] == _listed(entry)]
+        known = [
+            entry for entry in entries if entry.path in rows and rows[entry.path].listed == _listed(entry)
+        ]
         with ThreadPoolExecutor(_THREADS) as pool:
-            sound = list(pool.map(lambda entry: self._is_sound(entry, rows[entry.path][1]), known))
-        return {entry.path: rows[entry.path][1] for entry, good in zip(known, sound, strict=True) if good}
+            sound = list(pool.map(lambda entry: self._is_sound(entry, rows[entry.path].proof), known))
+        return {entry.path: rows[entry.path].proof for entry, good in zip(known, sound, strict=True) if good}
 
     def _is_sound(self, entry: Entry, proof: Verification) -> bool:
         file = self.file(entry.path)
@@ -128,35 +148,20 @@ class VerificationLog:
         except OSError:
             return False
 
-    def _rows(self) -> dict[str, tuple[list[str], Verification]]:
-        if not is_plain(self._path):
-            return {}
+    def _rows(self) -> dict[str, _ProofRow]:
+        """Read the journal; a line cut by a crash, damaged, or of another version: its copy is made again."""
         rows = {}
-        for line in self._path.read_text(errors="replace").splitlines():
-            found = _read_row(line)
-            if found is not None:
-                rows[found[0]] = (found[1], found[2])
+        lines = self._path.read_text(errors="replace").splitlines() if is_plain(self._path) else []
+        for line in lines:
+            with contextlib.suppress(ValueError):
+                row = _ProofRow.from_json(json.loads(line))
+                rows[row.path] = row
         return rows
 
 
-def _read_row(line: str) -> tuple[str, list[str], Verification] | None:
-    """Read a line: path, which file was listed, proof.
-
-    None for a line cut by a crash, damaged, or of another version: its copy is made again.
-    """
-    try:
-        row = json.loads(line)
-        texts = [row["path"], *row["listed"], *(row[name] for name in _TEXTS)]
-    except (ValueError, KeyError, TypeError):
-        return None
-    if not all(isinstance(text, str) for text in texts) or type(row["size"]) is not int:
-        return None
-    return row["path"], list(row["listed"]), Verification(row["size"], *(row[name] for name in _TEXTS))
-
-
-def _listed(entry: Entry) -> list[str]:
-    """Which file was copied: one that was written again may have the old one's name and size."""
-    return [entry.uri, entry.mtime.isoformat() if entry.mtime else ""]
+def _listed(entry: Entry) -> tuple[str, ...]:
+    """Return which file was copied: one that was written again may have the old one's name and size."""
+    return entry.uri, entry.mtime.isoformat() if entry.mtime else ""
 
 
 RESERVE = 1 << 28  # bytes of the disk kept free for journals and manifests
@@ -247,7 +252,7 @@ class Copies:
             with disk_errors(folder):
                 make_folder(folder)
         if self.done:
-            await self._judge(min(self.done))
+            await self._check_first_copy(min(self.done))
         for (scheme, host), entries in self._by_source().items():
             async with open_copier(self._options, scheme, host, self._deadline) as copier:
                 await self._copy_all(copier, entries, width)
@@ -255,10 +260,10 @@ class Copies:
 
     def _by_source(self) -> dict[tuple[str, str], list[Entry]]:
         """Group the wanted files by the federation (or file system) that holds them."""
-        found: dict[tuple[str, str], list[Entry]] = {}
+        groups: dict[tuple[str, str], list[Entry]] = {}
         for entry in self._wanted:
-            found.setdefault((scheme_of(entry.uri), host_and_path(entry.uri)[0]), []).append(entry)
-        return found
+            groups.setdefault((scheme_of(entry.uri), host_and_path(entry.uri)[0]), []).append(entry)
+        return groups
 
     async def _copy_all(self, copier: Copier, entries: Sequence[Entry], width: int) -> None:
         await run_concurrently(entries, lambda entry: self._one(copier, entry), width)
@@ -290,7 +295,7 @@ class Copies:
             self._check_number(error)
             return
         await self._steps.do(lambda: self._publish(entry, part, final, proof))
-        await self._judge(entry.path)
+        await self._check_first_copy(entry.path)
         self._count(entry, proof)
         await self._flush.add(final, proof.size)
 
@@ -318,15 +323,15 @@ class Copies:
                 deadline=self._deadline,
             )
         except TemporaryFailure as error:
-            if error.denied:
+            if error.kind is Failure.DENIED:
                 raise AccessError(f"{entry.uri}: {error}; renew it, see `crpipe token`") from error
             # A source that is out of reach means nothing for the file: it is never set aside for that.
             self._refuse_machine_error(entry, error)
-            if error.outage:
+            if error.is_outage:
                 raise OutageError(
                     f"{entry.uri}: {error}; what is verified stays: run the same command again later"
                 ) from error
-            kind = TransferError if error.wrong else _FailingError
+            kind = TransferError if error.kind is Failure.WRONG_BYTES else _FailingError
             raise kind(f"{entry.uri}: {error}; run the same command again later{self._rules.hint}") from error
         except ChangedError as error:
             raise ChangedError(f"{error}; {self._rules.remedy}") from error
@@ -344,7 +349,7 @@ class Copies:
         if scheme_of(entry.uri) not in FEDERATIONS:  # a connection that ends has an errno, too
             refuse_machine_error(error, entry.uri, OF_PROGRAMS)
 
-    async def _judge(self, path: str) -> None:
+    async def _check_first_copy(self, path: str) -> None:
         """Let the first copy be judged, before gigabytes of others are made; bytes that are right stay."""
         accept, self._accept = self._accept, None
         if accept is not None:

@@ -2,42 +2,38 @@
 
 from __future__ import annotations
 
-import asyncio
-import posixpath
 import shlex
 import shutil
 import statistics
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from crpipe.campaign.raw_files import (
-    Entry,
     check_paths,
     count_listed,
     far_fewer,
-    natural_key,
     read_manifest,
     write_manifest,
 )
-from crpipe.campaign.simulators import generated_entries, open_simulator
 from crpipe.campaign.split_record import LISTING, SplitRecord
 from crpipe.core.causes import is_present
-from crpipe.core.errors import ConfigError, DataError, ListingError
+from crpipe.core.errors import DataError, ListingError
 from crpipe.core.files import atomic_write
 from crpipe.core.ranges import Range
 from crpipe.core.text import NullProgress
 from crpipe.source.copies import is_reserved
-from crpipe.source.positions import SHOWN, RecordedPositions, natural_order, shown
+from crpipe.source.positions import SHOWN, RecordedPositions
+from crpipe.source.range_files import SourceFiles
 from crpipe.source.retries import Deadline
-from crpipe.source.sources import open_source
-from crpipe.source.uris import Kind, RangeSource, SourceOptions, SourcePattern, host_and_path, scheme_of
+from crpipe.source.uris import Kind, SourceOptions, SourcePattern
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     from crpipe.campaign.campaign import Campaign
+    from crpipe.campaign.raw_files import Entry
+    from crpipe.config.loading import Config
     from crpipe.core.text import Progress
 
 _LISTED = {Kind.RANGES, Kind.NUMBERS, Kind.FLAT}  # sources whose files a listing names
@@ -71,7 +67,7 @@ def list_range(campaign: Campaign, name: str, progress: Progress) -> None:
     longer what its existing manifest says. An unchanged manifest is left as it is; a finished range gets
     the one back that it was made from.
     """
-    source, manifest = campaign.config.source, campaign.paths.manifest(name)
+    manifest = campaign.paths.manifest(name)
     record = SplitRecord.of(campaign.paths, name)
     finished = record if record.is_whole() else None
     if finished is not None and _restore(manifest, finished):
@@ -79,15 +75,8 @@ def list_range(campaign: Campaign, name: str, progress: Progress) -> None:
             f"{name}: already split, its listing is restored; to make it again: {finished.remove()}"
         )
         return
-    listing = _Listing(campaign, name, progress)
-    listed = listing.entries()
-    _check_paths(name, listed)
-    if len(listed) < source.min_files:
-        raise ListingError(
-            f"range {name}: {len(listed)} files match {listing.pattern.shown}, at least {source.min_files} "
-            "needed (source.min_files); check source.uri, or skip the range with ranges.skip"
-        )
-    entries = listed[: source.max_files or None]
+    listed = _listing(campaign, name, progress).of_range(Range.parse(name))
+    entries = take_files(campaign.config, name, listed)
     if is_present(manifest):
         _refuse_changes(name, manifest, entries, finished)
     else:
@@ -106,11 +95,11 @@ def find_changes(campaign: Campaign, name: str, aside: Collection[str] = ()) -> 
     a simulator makes or a person named; nor where numbered files are set aside, whose numbers may be missing.
     Raise ListingError when the range cannot be listed.
     """
-    listing = _Listing(campaign, name, NullProgress())
-    kind = listing.pattern.kind
+    files = _listing(campaign, name, NullProgress())
+    kind = files.pattern.kind
     if kind not in _LISTED or (aside and kind is not Kind.RANGES):
         return Changes()
-    now = listing.entries()[: campaign.config.source.max_files or None]
+    now = files.of_range(Range.parse(name))[: campaign.config.source.max_files or None]
     before = read_manifest(campaign.paths.manifest(name))
     return _compare(*({one.path: one for one in each if one.path not in aside} for each in (before, now)))
 
@@ -148,202 +137,28 @@ def _restore(manifest: Path, finished: SplitRecord) -> bool:
     return True
 
 
-class _Listing:
-    """Asks the source once for the files of one range."""
-
-    def __init__(self, campaign: Campaign, name: str, progress: Progress) -> None:
-        config = campaign.config
-        self.pattern = SourcePattern.of(config)
-        self._options = SourceOptions.of(config)
-        self._positions = RecordedPositions.of(campaign.paths)
-        self._name = Range.parse(name)
-        self._progress = progress
-
-    def entries(self) -> list[Entry]:
-        """List the files in natural order; raise ListingError."""
-        return sorted(self._entries(), key=lambda entry: natural_key(entry.path))
-
-    def _entries(self) -> Sequence[Entry]:
-        kind = self.pattern.kind
-        if kind is Kind.SIMULATED:
-            simulator = open_simulator(self._options.simulator, self._options.simulator_options)
-            return generated_entries(simulator, self._name)
-        if kind is Kind.RANGES:
-            return self._matching()
-        if kind is Kind.RANGE_LISTS:
-            return self._described(read_list(self.pattern.list_file(self._name)))
-        if kind is Kind.NUMBERS:
-            return self._numbered()
-        return self._at_positions()
-
-    def _deadline(self) -> Deadline:
-        """Start the time that the listing may take."""
-        return Deadline(self._options.deadline_s, f"listing of range {self._name}", self._progress.message)
-
-    def _matching(self) -> Sequence[Entry]:
-        """List the files of the range's own directory that match the pattern, and report the others."""
-        place = self.pattern.place(self._name)
-        others: list[str] = []
-
-        def chosen(name: str) -> bool:
-            if place.has(name):
-                return True
-            others.append(name)
-            return False
-
-        entries = entries_of(self._options, place, chosen, self._deadline())
-        if others:
-            names = shown([name if name.isprintable() else repr(name) for name in sorted(others)])
-            self._progress.message(
-                f"{self._name}: {len(entries) + len(others)} files listed, {len(entries)} match "
-                f"{place.pattern}, {len(others)} are left out: {names}"
-            )
-        return entries
-
-    def _described(self, files: Sequence[str]) -> Sequence[Entry]:
-        return described(self._options, files, relative(files), "source.files", self._deadline())
-
-    def _numbered(self) -> Sequence[Entry]:
-        """List the files whose names hold the numbers of the range; every number must be there."""
-        place, name = self.pattern.place(self._name), self._name
-        numbers: set[int] = set()
-        others = 0
-
-        def chosen(file: str) -> bool:
-            nonlocal others
-            number = self.pattern.number_of(file)
-            if number is None:
-                others += 1
-                return False
-            numbers.add(number)
-            return name.first <= number <= name.last
-
-        entries = entries_of(self._options, place, chosen, self._deadline())
-        if others:
-            self._progress.message(
-                f"{name}: {others} files in {place.folder} have other names and are ignored"
-            )
-        missing = [number for number in range(name.first, name.last + 1) if number not in numbers]
-        if missing:
-            files = [self.pattern.file_name(number) for number in missing]
-            held = f"{min(numbers)} to {max(numbers)}" if numbers else "none"
-            raise ListingError(
-                f"range {name}: {len(missing)} of {name.last - name.first + 1} files are missing in "
-                f"{place.folder}: {shown(files)} (numbers found: {held}); correct ranges.first or "
-                "ranges.last, skip the range with ranges.skip, or write a pattern with * to take the files "
-                "that exist"
-            )
-        return entries
-
-    def _at_positions(self) -> Sequence[Entry]:
-        """List the files whose positions make up the range; positions are those of the first listing."""
-        names = settle_positions(
-            self._options, self.pattern, self._positions, self._deadline(), self._progress
-        )
-        chosen = names[self._name.first : self._name.last + 1]
-        if len(chosen) <= self._name.last - self._name.first:
-            raise ListingError(
-                f"range {self._name}: {self.pattern.shown} holds {len(names)} files, numbers 0 to "
-                f"{len(names) - 1}; set ranges.last to {len(names) - 1}, or to auto"
-            )
-        if self.pattern.kind is Kind.FLAT_LIST:
-            return self._described(chosen)
-        wanted = frozenset(chosen)
-        entries = entries_of(self._options, self.pattern.whole(), wanted.__contains__, self._deadline())
-        gone = sorted(wanted - {entry.path for entry in entries})
-        if gone:
-            raise ListingError(
-                f"range {self._name}: {shown(gone)}: gone during the listing; run the same command again"
-            )
-        return entries
+def _listing(campaign: Campaign, name: str, progress: Progress) -> SourceFiles:
+    """Ask the source for one range of a campaign, whose record numbers the files of a flat source."""
+    options = SourceOptions.of(campaign.config)
+    deadline = Deadline(options.deadline_s, f"listing of range {name}", progress.message)
+    positions = RecordedPositions.of(campaign.paths)
+    return SourceFiles(SourcePattern.of(campaign.config), options, deadline, progress, positions)
 
 
-def entries_of(
-    options: SourceOptions, place: RangeSource, chosen: Callable[[str], bool], deadline: Deadline
-) -> Sequence[Entry]:
-    """List the chosen files of one directory."""
+def take_files(config: Config, name: str, listed: Sequence[Entry]) -> list[Entry]:
+    """Return those of a range's files that a campaign takes, at most ``source.max_files``.
 
-    async def ask() -> Sequence[Entry]:
-        async with open_source(options, place.scheme, place.host, deadline) as source:
-            return await source.entries(place, chosen)
-
-    return asyncio.run(ask())
-
-
-def names_of(options: SourceOptions, place: RangeSource, deadline: Deadline) -> list[str]:
-    """Name the files of one directory that match its pattern, in natural order."""
-    found: list[str] = []
-
-    def collect(name: str) -> bool:
-        if place.has(name):
-            found.append(name)
-        return False
-
-    entries_of(options, place, collect, deadline)
-    return natural_order(found)
-
-
-def described(
-    options: SourceOptions, uris: Sequence[str], paths: Sequence[str], key: str, deadline: Deadline
-) -> Sequence[Entry]:
-    """Look up files of one source by their URIs; ``paths`` are the names that their copies will have."""
-    if not uris:
-        return []
-    places = {(scheme_of(uri, key), host_and_path(uri, key)[0]) for uri in uris}
-    if len(places) > 1:
-        raise ConfigError(f"{key}: mixes sources ({shown(list(uris))}); keep one kind in one list")
-    scheme, host = places.pop()
-
-    async def ask() -> Sequence[Entry]:
-        async with open_source(options, scheme, host, deadline) as source:
-            return await source.describe(uris, paths, key)
-
-    return asyncio.run(ask())
-
-
-def read_list(path: Path) -> list[str]:
-    """Read a list of files; a plain name is relative to the list's own directory."""
-    try:
-        lines = path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise ConfigError(f"source.files: {path} cannot be read ({reason}); name an existing file") from error
-    found = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
-    return [uri if "://" in uri else str(path.parent.absolute() / uri) for uri in found]
-
-
-def relative(files: Sequence[str]) -> list[str]:
-    """Name each file relative to the directory that holds all of them; raise ConfigError for one twice."""
-    if not files:
-        return []
-    paths = [host_and_path(uri, "source.files")[1] for uri in files]
-    twice = [path for path, count in Counter(paths).items() if count > 1]
-    if twice:
-        raise ConfigError(f"source.files: the list names {shown(twice)} twice; remove one")
-    root = posixpath.commonpath([posixpath.dirname(path) for path in paths])
-    return [posixpath.relpath(path, root) for path in paths]
-
-
-def settle_positions(
-    options: SourceOptions,
-    pattern: SourcePattern,
-    positions: RecordedPositions,
-    deadline: Deadline,
-    progress: Progress,
-    *,
-    grown: bool = False,
-) -> list[str]:
-    """Name all files of a flat source by position; raise ListingError when they are not those recorded."""
-    if pattern.kind is Kind.FLAT_LIST:
-        names = natural_order(read_list(pattern.list_file(None)))
-    else:
-        names = names_of(options, pattern.whole(), deadline)
-    if not names and not positions.exist():
+    Raise ListingError for fewer files than ``source.min_files``, and for a path that cannot be copied to.
+    """
+    source = config.source
+    _check_paths(name, listed)
+    if len(listed) < source.min_files:
         raise ListingError(
-            f"{pattern.shown}: no file there matches; correct source.uri, for example /data/*.parquet"
+            f"range {name}: {len(listed)} files match {source.files or source.uri}, at least "
+            f"{source.min_files} needed (source.min_files); check source.uri, or skip the range with "
+            "ranges.skip"
         )
-    positions.settle(names, len(names) - 1, pattern.shown, progress, grown=grown)
-    return names
+    return list(listed[: source.max_files or None])
 
 
 def _check_paths(name: str, entries: Sequence[Entry]) -> None:

@@ -1,6 +1,6 @@
-"""Raw files in a directory of this machine: a mounted file system or the user's own disk.
+"""Raw files, and the copy of a run, in a directory of this machine: a mounted file system or a disk.
 
-A copy counts only if its source is the listed file, and was the same file from the first byte to the last.
+A copy of a raw file counts only if its source is the listed file, and was the same from first to last byte.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import shutil
 import stat
 import time
 from datetime import UTC, datetime
@@ -16,10 +17,10 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from crpipe.campaign.raw_files import Entry, Verification
 from crpipe.core import checksums
-from crpipe.core.causes import retry_io
-from crpipe.core.errors import ChangedError, ListingError, TransferError
-from crpipe.core.files import disk_errors, open_regular_file
-from crpipe.source.retries import TemporaryFailure
+from crpipe.core.causes import is_plain, is_present, retry_io
+from crpipe.core.errors import ChangedError, DiskError, ListingError, TransferError
+from crpipe.core.files import atomic_write, disk_errors, drop_page_cache, open_regular_file
+from crpipe.source.retries import Failure, TemporaryFailure
 from crpipe.source.uris import host_and_path
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ _ROOT_BIG = 1_000_000  # versions from here on have 64-bit positions
 _PAGE = (b"<!doctype html", b"<html")
 
 
-def fault(path: Path, name: str) -> str:
+def file_type_problem(path: Path, name: str) -> str:
     """Describe what is wrong with the copy ``path`` of the file ``name``; empty when nothing is."""
     with path.open("rb") as handle:
         begin = handle.read(EDGE)
@@ -108,8 +109,8 @@ class LocalSource:
 def _listed(place: RangeSource) -> list[tuple[str, bool]]:
     """Name everything in a directory, and whether it is a directory itself."""
     try:
-        with os.scandir(place.folder) as found:
-            return [(one.name, one.is_dir()) for one in found]
+        with os.scandir(place.folder) as entries:
+            return [(one.name, one.is_dir()) for one in entries]
     except OSError as error:
         raise ListingError(
             f"{place.what}: {place.folder} cannot be listed ({error.strerror}); {place.remedy}"
@@ -118,12 +119,12 @@ def _listed(place: RangeSource) -> list[tuple[str, bool]]:
 
 def _entry(file: Path, path: str, key: str) -> Entry:
     try:
-        found = file.stat()
+        status = file.stat()
     except OSError as error:
         raise ListingError(f"{file}: cannot be looked up ({error.strerror}); correct {key}") from error
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise ListingError(f"{file}: is a directory or a device, not a file; correct {key}")
-    return Entry(path, str(file), found.st_size, _written(found))
+    return Entry(path, str(file), status.st_size, _written(status))
 
 
 def _copy(entry: Entry, part: Path) -> Verification:
@@ -160,24 +161,24 @@ def _copy_once(entry: Entry, part: Path) -> Verification | None:
         raise TemporaryFailure(
             f"the copy differs from its source (crc32c {checksum}, source {digest.hexdigest()})"
         )
-    problem = fault(part, entry.path)
+    problem = file_type_problem(part, entry.path)
     if problem:
         raise TransferError(f"{entry.uri}: {problem}")
     return Verification(size, checksum, checksums.OWN, "copy-compare")
 
 
-def _identity(found: os.stat_result) -> tuple[int, ...]:
-    """Which file it is, and when it was changed: nobody can set st_ctime back, as they can st_mtime."""
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+def _identity(status: os.stat_result) -> tuple[int, ...]:
+    """Return which file it is, and when it changed: nobody can set st_ctime back, as they can st_mtime."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _settled(descriptor: int) -> os.stat_result:
     """Look at an open file; wait for the next tick after a change, so that another one gets another time."""
-    found = os.fstat(descriptor)
-    if 0 <= time.time() - found.st_ctime < _TICK_S:
+    status = os.fstat(descriptor)
+    if 0 <= time.time() - status.st_ctime < _TICK_S:
         time.sleep(_TICK_S)
-        found = os.fstat(descriptor)
-    return found
+        status = os.fstat(descriptor)
+    return status
 
 
 def _look(entry: Entry) -> os.stat_result:
@@ -188,19 +189,19 @@ def _look(entry: Entry) -> os.stat_result:
         raise _failure(entry, error) from error
 
 
-def _check_listed(entry: Entry, found: os.stat_result) -> None:
+def _check_listed(entry: Entry, status: os.stat_result) -> None:
     """Raise ChangedError unless a file has the size and the time that its listing recorded."""
-    if found.st_size != entry.size:
+    if status.st_size != entry.size:
         raise ChangedError(
-            f"{entry.uri}: has {found.st_size} bytes, {entry.size} when it was listed: it changed"
+            f"{entry.uri}: has {status.st_size} bytes, {entry.size} when it was listed: it changed"
         )
-    if entry.mtime is not None and _written(found) != entry.mtime:
-        now, then = f"{_written(found):{TIME}}", f"{entry.mtime:{TIME}}"
+    if entry.mtime is not None and _written(status) != entry.mtime:
+        now, then = f"{_written(status):{TIME}}", f"{entry.mtime:{TIME}}"
         raise ChangedError(f"{entry.uri}: last written {now}, {then} when it was listed: it changed")
 
 
-def _written(found: os.stat_result) -> datetime:
-    return datetime.fromtimestamp(found.st_mtime, UTC)
+def _written(status: os.stat_result) -> datetime:
+    return datetime.fromtimestamp(status.st_mtime, UTC)
 
 
 def _read(source: BinaryIO, entry: Entry) -> bytes:
@@ -217,4 +218,53 @@ def _failure(entry: Entry, error: OSError) -> Exception:
     """
     if error.errno in _PERMANENT:
         return TransferError(f"{entry.uri}: cannot be read ({error.strerror})")
-    return TemporaryFailure(f"cannot be read ({error.strerror})", outage=True)
+    return TemporaryFailure(f"cannot be read ({error.strerror})", Failure.SERVER_BUSY)
+
+
+class Directory:
+    """The second place of a run in a directory of this machine or of a mounted disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def send(self, file: Path, name: str) -> None:
+        """Copy a file, and compare what was written."""
+        await asyncio.to_thread(self._copy, file, self._folder / name)
+
+    async def size(self, name: str) -> int | None:
+        """Return the size in bytes that a file has there; None where it is missing."""
+        path = self._folder / name
+        try:
+            return path.stat().st_size if is_plain(path) else None
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise DiskError(f"{path}: cannot be read ({error.strerror})") from error
+
+    async def read(self, name: str, write: Callable[[bytes], object]) -> bool:
+        """Pass a file to ``write`` piece by piece; return False where it is missing or cannot be read."""
+        try:
+            await asyncio.to_thread(self._read, self._folder / name, write)
+        except OSError:
+            return False
+        return True
+
+    @staticmethod
+    def _read(path: Path, write: Callable[[bytes], object]) -> None:
+        drop_page_cache(path)
+        with path.open("rb") as file:
+            while piece := file.read(checksums.CHUNK):
+                write(piece)
+
+    @staticmethod
+    def _copy(file: Path, target: Path) -> None:
+        file.stat()  # a file of ours that is gone is no error of the place
+        try:
+            with atomic_write(target) as part:
+                shutil.copyfile(file, part)
+                if checksums.of_file(part, checksums.OWN) != checksums.of_file(file, checksums.OWN):
+                    raise TemporaryFailure("it changed while it was copied")
+        except OSError as error:
+            if not is_present(file):
+                raise FileNotFoundError(error.errno, error.strerror, str(file)) from error
+            raise DiskError(f"{target}: cannot be written ({error.strerror})") from error

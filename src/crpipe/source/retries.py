@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 import random
 import re
 import time
@@ -27,35 +28,37 @@ _SECRET = re.compile(
 )
 
 
+class Failure(enum.Enum):
+    """What a try that failed says about the file and its source."""
+
+    FILE = enum.auto()  # this file did not come; others may
+    WRONG_BYTES = enum.auto()  # bytes came, and they are not those of the file
+    PROGRESS_MADE = enum.auto()  # bytes came, or another server is left: the try does not count
+    MISSING = enum.auto()  # whoever lists or looks up files does not have this one
+    DENIED = enum.auto()  # for a reason that this side cannot see; in the end a person is needed
+    SERVER_BUSY = enum.auto()  # the source is busy or out of reach, which means nothing for the file
+    NOT_SERVED = enum.auto()  # the director knows no server for the path, or not yet
+    FEDERATION_AWAY = enum.auto()  # its director is out of reach: tried until the deadline, however often
+
+
+_OUTAGES = frozenset({Failure.SERVER_BUSY, Failure.NOT_SERVED, Failure.FEDERATION_AWAY})
+
+
 class TemporaryFailure(Exception):  # noqa: N818 - means that another try may succeed, not that something is wrong
     """Something failed that may pass; the text says what, without secrets.
 
-    ``outage``: the source itself is out of reach or busy, which means nothing for the file.
-    ``waits``: the federation is out of reach: tried again until the deadline, however often.
-    ``wrong``: bytes came, and they are not those of the file.
-    ``progress``: bytes arrived before it failed, so that the try does not count.
-    ``denied``: access is refused, for a reason that this side cannot see; in the end a person is needed.
     ``pause_s``: shortest pause before another try, as the server asks for.
     """
 
-    def __init__(
-        self,
-        reason: str,
-        *,
-        outage: bool = False,
-        waits: bool = False,
-        wrong: bool = False,
-        progress: bool = False,
-        denied: bool = False,
-        pause_s: float = 0.0,
-    ) -> None:
+    def __init__(self, reason: str, kind: Failure = Failure.FILE, *, pause_s: float = 0.0) -> None:
         super().__init__(reason)
-        self.outage = outage or waits
-        self.waits = waits
-        self.denied = denied
-        self.wrong = wrong
-        self.progress = progress
+        self.kind = kind
         self.pause_s = pause_s
+
+    @property
+    def is_outage(self) -> bool:
+        """Return whether the source failed as a whole, which means nothing for the file."""
+        return self.kind in _OUTAGES
 
 
 class Deadline:
@@ -69,7 +72,7 @@ class Deadline:
         self._failure = "the first try still ran"
 
     def left(self) -> float:
-        """Seconds that remain; never negative."""
+        """Return the seconds that remain; never negative."""
         return max(0.0, self._end - time.monotonic())
 
     def check(self, reason: str) -> None:
@@ -122,24 +125,18 @@ async def retry(
             raise deadline.passed(reason) from error
         except TemporaryFailure as error:
             reason = deadline.note(error)
-            if error.waits and patient:
+            if patient and error.kind is Failure.FEDERATION_AWAY:
                 waits += 1
                 deadline.say_once(f"{reason}; waiting for it until the deadline")
             else:
-                failures += not error.progress
+                failures += error.kind is not Failure.PROGRESS_MADE
             if failures >= attempts:
-                raise _last(error, failures) from error
+                raise TemporaryFailure(f"{error} ({failures} attempts)", error.kind) from error
             asked_s = min(error.pause_s, LONGEST_S)
         deadline.check(reason)
         full = min(30.0, pause_s * 2 ** min(max(failures + waits - 1, 0), 10))
         pause = max(random.uniform(full / 2, full), asked_s)  # noqa: S311 - not a secret
         await asyncio.sleep(min(deadline.left(), pause))
-
-
-def _last(error: TemporaryFailure, failures: int) -> TemporaryFailure:
-    return TemporaryFailure(
-        f"{error} ({failures} attempts)", outage=error.outage, wrong=error.wrong, denied=error.denied
-    )
 
 
 async def run_concurrently(
@@ -166,7 +163,7 @@ async def run_concurrently(
 
 def redact(text: str) -> str:
     """Blank out anything that looks like a token."""
-    return _SECRET.sub(lambda found: f"{found[1] or found[3] or ''}[hidden]", text)
+    return _SECRET.sub(lambda match: f"{match[1] or match[3] or ''}[hidden]", text)
 
 
 # Disk work of a staging job: renames in this thread or in others; flushes in threads, in batches.

@@ -21,7 +21,7 @@ from crpipe.core.errors import AccessError, ConfigError, ListingError
 from crpipe.core.files import disk_errors, make_folder, publish, remove_tree, sha256
 from crpipe.core.lease import lease
 from crpipe.source.copies import Copies, CopyRules, check_free_space, is_reserved
-from crpipe.source.listing import described, entries_of
+from crpipe.source.range_files import described, entries_of
 from crpipe.source.retries import Deadline
 from crpipe.source.uris import (
     FEDERATIONS,
@@ -60,7 +60,7 @@ class _Table:
     entry: Entry | None = None  # None for a table that the simulator wrote
 
     def row(self, folder: Path, record: Path) -> SideTable:
-        """What is recorded about it."""
+        """Return what is recorded about it."""
         assert self.file is not None
         return SideTable(
             uri=self.uri,
@@ -100,9 +100,9 @@ def check_tables(record: Path, uris: Mapping[str, str]) -> None:
         file = Path(host_and_path(uri)[1])
         if not is_plain(file):
             continue  # the verified copy is what jobs read
-        found = file.stat()
-        same_time = datetime.fromtimestamp(found.st_mtime, UTC).isoformat() == row.mtime
-        if found.st_size != row.size or not (same_time or sha256(file) == row.sha256):
+        status = file.stat()
+        same_time = datetime.fromtimestamp(status.st_mtime, UTC).isoformat() == row.mtime
+        if status.st_size != row.size or not (same_time or sha256(file) == row.sha256):
             raise _changed([uri], record)
 
 

@@ -1,20 +1,21 @@
-"""Where raw files come from: small interfaces, chosen by the scheme of a URI."""
+"""Where raw files come from, and where a copy of a run goes: small interfaces, by the scheme of a URI."""
 
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from crpipe.source.uris import FEDERATIONS, SYNTHETIC
+from crpipe.source.uris import FEDERATIONS, SYNTHETIC, SourceOptions, host_and_path, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractAsyncContextManager
-    from pathlib import Path
 
     from crpipe.campaign.raw_files import Entry, Verification
+    from crpipe.config.loading import Config
     from crpipe.source.retries import Deadline
-    from crpipe.source.uris import RangeSource, SourceOptions
+    from crpipe.source.uris import RangeSource
 
 
 class Copier(Protocol):
@@ -65,3 +66,31 @@ def open_copier(
         simulator = open_simulator(options.simulator, options.simulator_options)
         return contextlib.nullcontext(GeneratedSource(simulator, options.seed))
     return open_source(options, scheme, host, deadline)
+
+
+class SecondPlace(Protocol):
+    """What holds a copy of a run.
+
+    Each method raises TemporaryFailure when a retry may succeed, and another CrpipeError when not.
+    """
+
+    async def send(self, file: Path, name: str) -> None:
+        """Send a file, and verify what arrived."""
+
+    async def size(self, name: str) -> int | None:
+        """Return the size in bytes that a file has there; None where it is missing."""
+
+    async def read(self, name: str, write: Callable[[bytes], object]) -> bool:
+        """Pass a file to ``write`` piece by piece; return False where it is missing or cannot be read."""
+
+
+def open_second_place(config: Config) -> AbstractAsyncContextManager[SecondPlace]:
+    """Open the place that ``sync.to`` names."""
+    to = config.sync.to
+    if scheme_of(to, "sync.to") in FEDERATIONS:
+        from crpipe.source.pelican.upload import Upload  # noqa: PLC0415
+
+        return Upload(SourceOptions.of(config), to)
+    from crpipe.source.local import Directory  # noqa: PLC0415
+
+    return contextlib.nullcontext(Directory(Path(host_and_path(to, "sync.to")[1])))

@@ -117,7 +117,7 @@ def _check_disk(campaign: Campaign, name: str, needed: int) -> None:
 
 
 def _claimed(manifest: Path, folder: Path) -> int:
-    """Bytes that a range's raw copies take, or will take once a job that is still copying is done."""
+    """Return the bytes that a range's raw copies take, or will take once a job that still copies is done."""
     promised = sum(entry.size or 0 for entry in read_manifest(manifest)) if is_present(manifest) else 0
     return max(promised, tree_bytes(folder))
 

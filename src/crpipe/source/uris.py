@@ -162,11 +162,11 @@ class SourcePattern:
                     "makes the files"
                 )
             return Kind.SIMULATED
-        found = _placeholders("source.uri", self.uri)
+        placeholders = _placeholders("source.uri", self.uri)
         self._check_folder()
-        if not found:
+        if not placeholders:
             return Kind.FLAT
-        return Kind.RANGES if found == {"range"} else Kind.NUMBERS
+        return Kind.RANGES if placeholders == {"range"} else Kind.NUMBERS
 
     def _kind_of_lists(self) -> Kind:
         if self.uri.startswith(f"{SYNTHETIC}://"):
@@ -174,13 +174,13 @@ class SourcePattern:
                 "source.files: a simulator has no files but its own; leave source.files empty, or set "
                 "source.uri to something other than synthetic://"
             )
-        found = _placeholders("source.files", self.files)
-        if found == {"number"}:
+        placeholders = _placeholders("source.files", self.files)
+        if placeholders == {"number"}:
             raise ConfigError(
                 f"source.files: {self.files}: {{number}} belongs into source.uri; here write {{range}} for "
                 "one list per range, or neither for one list"
             )
-        return Kind.RANGE_LISTS if found else Kind.FLAT_LIST
+        return Kind.RANGE_LISTS if placeholders else Kind.FLAT_LIST
 
     def _check_folder(self) -> None:
         path = host_and_path(self.uri)[1]
@@ -239,15 +239,15 @@ class SourcePattern:
 
         ``batch_{number}.parquet`` is batch_7.parquet, not batch_07.parquet; ``{number:06}`` is 000007.
         """
-        found = self._numbered.fullmatch(name)
-        if found is None:
+        match = self._numbered.fullmatch(name)
+        if match is None:
             return None
-        number = int(found[1])
+        number = int(match[1])
         return number if self.file_name(number) == name else None
 
     def file_name(self, number: int) -> str:
         """Return the name of the file with a number."""
-        return _PLACEHOLDER.sub(lambda found: f"{number:0{_width(found[1])}d}", self._name)
+        return _PLACEHOLDER.sub(lambda match: f"{number:0{_width(match[1])}d}", self._name)
 
     @cached_property
     def _name(self) -> str:
@@ -262,27 +262,27 @@ class SourcePattern:
         """Read the range in the name of a directory (or of a file); None when the name is another one."""
         path = host_and_path(self.uri)[1]
         named = next(part for part in path.split("/") if RANGE in part)
-        for found in PATTERN.finditer(name):
-            if int(found[1]) <= int(found[2]) and fnmatch.fnmatchcase(name, named.replace(RANGE, found[0])):
-                return Range.parse(found[0])
+        for match in PATTERN.finditer(name):
+            if int(match[1]) <= int(match[2]) and fnmatch.fnmatchcase(name, named.replace(RANGE, match[0])):
+                return Range.parse(match[0])
         return None
 
 
 def _placeholders(key: str, text: str) -> set[str]:
     """Find the kinds of placeholders; raise ConfigError for an unknown one, or for two kinds."""
     kinds = set()
-    for found in _PLACEHOLDER.findall(text):
-        if found != "range" and not _NUMBER.fullmatch(found):
-            near = difflib.get_close_matches(found, _LEGAL, n=1, cutoff=0.0)[0]
-            raise ConfigError(f"{key}: {text}: {{{found}}} is not known; did you mean {{{near}}}?")
-        kinds.add("range" if found == "range" else "number")
+    for placeholder in _PLACEHOLDER.findall(text):
+        if placeholder != "range" and not _NUMBER.fullmatch(placeholder):
+            near = difflib.get_close_matches(placeholder, _LEGAL, n=1, cutoff=0.0)[0]
+            raise ConfigError(f"{key}: {text}: {{{placeholder}}} is not known; did you mean {{{near}}}?")
+        kinds.add("range" if placeholder == "range" else "number")
     if len(kinds) > 1:
         raise ConfigError(f"{key}: {text}: {{range}} and {{number}} exclude each other; write one of them")
     return kinds
 
 
 def _width(placeholder: str) -> int:
-    """Digits to which a number is padded: ``number:06`` -> 6, ``number`` -> 1."""
-    found = _NUMBER.fullmatch(placeholder)
-    assert found is not None
-    return int(found[1] or 1)
+    """Return the digits to which a number is padded: ``number:06`` -> 6, ``number`` -> 1."""
+    match = _NUMBER.fullmatch(placeholder)
+    assert match is not None
+    return int(match[1] or 1)

@@ -61,7 +61,7 @@ def bucket_of(keys: NDArray[np.uint64], buckets: int | NDArray[np.uint64]) -> ND
 
 
 def identities(columns: Sequence[NDArray[Any]]) -> NDArray[np.uint64]:
-    """Return each row of some columns a number, [N]: the same for equal values, another one for others."""
+    """Number each row of some columns, [N]: the same for equal values, another one for others."""
     key = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
         key ^= _bits(column)

@@ -23,9 +23,10 @@ from crpipe.events.file_formats import format_of, open_parquet, refuse_unread
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.events.shard_manifest import read_layout
 from crpipe.events.shard_reader import DAMAGE
+from crpipe.split.parts import add_counts, quantile_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     import pyarrow.parquet as pq
@@ -93,8 +94,8 @@ def facts_of(path: Path, rows: int, choice: ReaderChoice | None) -> FileFacts:
     try:
         if is_folder(path):
             raise FormatError(f"{path}: a folder; name a file in it{_first_file(path)}")
-        found = retry_io(lambda: format_of(path), path)
-        if found.name == _PARQUET:
+        form = retry_io(lambda: format_of(path), path)
+        if form.name == _PARQUET:
             return retry_io(lambda: _parquet(path, rows, choice), path)
     except DAMAGE as error:
         refuse_machine_error(error, path, _LEFT, _LEFT)
@@ -102,8 +103,8 @@ def facts_of(path: Path, rows: int, choice: ReaderChoice | None) -> FileFacts:
         raise FormatError(f"{path}: cannot be read whole ({text}); it is missing or damaged") from error
     if choice is None:
         raise FormatError(
-            f"{path}: this is {found.words}, and no reader is configured; "
-            f"{found.remedy or 'name the reader of its format with --set source.reader=module:Name'}"
+            f"{path}: this is {form.words}, and no reader is configured; "
+            f"{form.remedy or 'name the reader of its format with --set source.reader=module:Name'}"
         )
     facts = FileFacts(str(path), "raw file")
     _add_events(facts, path, rows, choice.open())
@@ -136,7 +137,7 @@ def _parquet(path: Path, rows: int, choice: ReaderChoice | None) -> FileFacts:
         chosen = np.arange(min(rows, facts.events))
         if MULTIPLICITY in names:
             counts = file.read([MULTIPLICITY])[MULTIPLICITY].to_numpy()
-            _add_counts(facts, counts)
+            _add_counts(facts, [counts])
             chosen = np.concatenate([np.flatnonzero(counts > 0)[:rows], np.flatnonzero(counts == 0)])[:rows]
         sources = _source_names(path) if SOURCE_FILE in names else []
         for row in _shown_rows(file, chosen):
@@ -161,8 +162,8 @@ def _kind(path: Path, names: list[str]) -> str:
 
 def _source_names(path: Path) -> list[str]:
     """Name the raw files of the range of a shard or multiplicity table, by their numbers; none if unknown."""
-    places = [(path.parent.name, path.absolute().parents[2]), (path.stem, path.absolute().parents[1])]
-    for name, results in places:
+    folders = path.absolute().parents
+    for name, results in ((folders[0].name, folders[2]), (path.stem, folders[1])):
         try:
             return sorted(entry.path for entry in read_manifest(results / "manifests" / f"{name}.parquet"))
         except DataError:
@@ -173,24 +174,22 @@ def _source_names(path: Path) -> list[str]:
 def _add_events(facts: FileFacts, path: Path, rows: int, reader: CheckedReader) -> None:
     """Describe a raw file by what its reader yields; every event is read, a block at a time."""
     layout = reader.layout
-    found = [np.zeros(0, np.uint32)]
+    multiplicities: list[NDArray[np.uint32]] = []
     full: list[dict[str, Any]] = []
     empty: list[dict[str, Any]] = []
     for block in reader.rows(path):
-        found.append(block.multiplicity)
-        for shown, chosen in ((full, block.multiplicity > 0), (empty, block.multiplicity == 0)):
-            wanted = np.flatnonzero(chosen)[: max(rows - len(shown), 0)]
-            shown += [_event(block, int(index), layout.item) for index in wanted]
+        multiplicities.append(block.multiplicity)
+        for first, chosen in ((full, block.multiplicity > 0), (empty, block.multiplicity == 0)):
+            indices = np.flatnonzero(chosen)[: max(rows - len(first), 0)]
+            first += [_event(block, int(index), layout.item) for index in indices]
     facts.events, facts.items = reader.totals(path)
     facts.notes = reader.notes
     facts.kind, facts.reader, facts.item = "raw file", reader.name, layout.item
-    facts.read_as = {each.name: f"{each.dtype} {each.unit}".rstrip() for each in layout.events}
+    for prefix, fields in (("", layout.events), (f"{layout.item}.", layout.items)):
+        facts.read_as |= {f"{prefix}{each.name}": f"{each.dtype} {each.unit}".rstrip() for each in fields}
     for name in layout.group:
         facts.read_as[name] += ", group: rows with equal values stay in one part"
-    facts.read_as |= {
-        f"{layout.item}.{each.name}": f"{each.dtype} {each.unit}".rstrip() for each in layout.items
-    }
-    _add_counts(facts, np.concatenate(found))
+    _add_counts(facts, multiplicities)
     facts.first = (full + empty)[:rows]
 
 
@@ -200,14 +199,14 @@ def _event(block: Events, index: int, item: str) -> dict[str, Any]:
     return values | {item: {"count": len(items), "first": items[:_SHOWN_ITEMS].tolist()}}
 
 
-def _add_counts(facts: FileFacts, counts: NDArray[Any]) -> None:
-    facts.items, facts.empty = int(counts.sum(dtype=np.int64)), int((counts == 0).sum())
-    if len(counts):
-        values = np.quantile(counts, _QUANTILES, method="inverted_cdf")
-        facts.quantiles = {
-            f"{share:.4g}": int(value) for share, value in zip(_QUANTILES, values, strict=True)
-        }
-        facts.largest = int(counts.max())
+def _add_counts(facts: FileFacts, multiplicities: Iterable[NDArray[Any]]) -> None:
+    counts: dict[int, int] = {}
+    for block in multiplicities:
+        add_counts(counts, block)
+    facts.items, facts.empty = sum(value * events for value, events in counts.items()), counts.get(0, 0)
+    if counts:
+        facts.quantiles = {f"{share:.4g}": quantile_of(counts, share) for share in _QUANTILES}
+        facts.largest = max(counts)
 
 
 def _described(facts: FileFacts) -> Iterator[str]:
@@ -276,40 +275,28 @@ def _value(value: Any) -> str:
 
 
 def _shown_rows(file: pq.ParquetFile, chosen: NDArray[Any]) -> Iterator[dict[str, Any]]:
-    """Yield chosen rows as values to show, in their order; a column that cannot be read is "…" in all."""
-    numbers = chosen.tolist()
-    names = file.schema_arrow.names
-    columns = {name: _cells(file, place, numbers) for place, name in enumerate(names)}
+    """Yield chosen rows as values to show, in their order; a value that cannot be read is "…"."""
+    numbers, schema = chosen.tolist(), file.schema_arrow
+    columns: dict[str, dict[int, Any]] = {name: {} for name in schema.names}
+    for each in schema:
+        try:
+            if schema.names.count(each.name) == 1:  # a column is chosen by its name
+                _collect(file, each, numbers, columns[each.name])
+        except _UNSHOWN_FOR as error:
+            refuse_machine_error(error, leave=OF_FORM, behind=OF_FORM)
     for number in numbers:
         yield {name: cells.get(number, _UNSHOWN) for name, cells in columns.items()}
 
 
-def _shorten(text: str) -> str:
-    """Cut a text to a length that fits on a line."""
-    return text if len(text) <= _SHOWN_TEXT else f"{text[:_SHOWN_TEXT]}{_UNSHOWN}"
-
-
-def _cells(file: pq.ParquetFile, place: int, numbers: list[int]) -> dict[int, Any]:
+def _collect(file: pq.ParquetFile, column: pa.Field, numbers: list[int], cells: dict[int, Any]) -> None:
     """Show one column at some rows, as far as it can be read: a small batch at a time."""
-    cells: dict[int, Any] = {}
-    try:
-        _collect(file, place, set(numbers), cells)
-    except _UNSHOWN_FOR as error:
-        refuse_machine_error(error, leave=OF_FORM, behind=OF_FORM)
-    return cells
-
-
-def _collect(file: pq.ParquetFile, place: int, wanted: set[int], cells: dict[int, Any]) -> None:
-    field = file.schema_arrow.field(place)
-    if file.schema_arrow.names.count(field.name) > 1:
-        return  # a column is chosen by its name
     start = 0
     for group in range(file.num_row_groups):
         footer = file.metadata.row_group(group)
-        here = {number - start for number in wanted if start <= number < start + footer.num_rows}
-        if here and _size(footer, field.name) <= _MOST_BYTES:
-            step = 1 if pa.types.is_nested(field.type) else _ROWS
-            batches = file.iter_batches(step, row_groups=[group], columns=[field.name], use_threads=False)
+        here = {number - start for number in numbers if start <= number < start + footer.num_rows}
+        if here and _size(footer, column.name) <= _MOST_BYTES:
+            step = 1 if pa.types.is_nested(column.type) else _ROWS
+            batches = file.iter_batches(step, row_groups=[group], columns=[column.name], use_threads=False)
             for first, batch in zip(range(0, max(here) + 1, step), batches, strict=False):
                 for index in (each for each in here if first <= each < first + len(batch)):
                     cells[start + index] = _shown(batch.column(0)[index - first], _SHOWN_DEPTH)
@@ -318,11 +305,9 @@ def _collect(file: pq.ParquetFile, place: int, wanted: set[int], cells: dict[int
 
 def _size(footer: pq.RowGroupMetaData, name: str) -> int:
     """Add up the unpacked bytes of a column's parts in a row group."""
-    leaves = [footer.column(place) for place in range(footer.num_columns)]
-    chosen = [
-        each for each in leaves if each.path_in_schema == name or each.path_in_schema.startswith(f"{name}.")
-    ]
-    return sum(each.total_uncompressed_size for each in chosen)
+    leaves = [footer.column(index) for index in range(footer.num_columns)]
+    parts = [leaf for leaf in leaves if f"{leaf.path_in_schema}.".startswith(f"{name}.")]
+    return sum(leaf.total_uncompressed_size for leaf in parts)
 
 
 def _shown(scalar: Any, depth: int) -> Any:
@@ -331,30 +316,26 @@ def _shown(scalar: Any, depth: int) -> Any:
         if not scalar.is_valid:
             return None
         if depth:
-            return (
-                _nested(scalar, depth - 1) if pa.types.is_nested(scalar.type) else _single(scalar, depth - 1)
-            )
+            return (_nested if pa.types.is_nested(scalar.type) else _single)(scalar, depth - 1)
     return _UNSHOWN
 
 
 def _nested(scalar: Any, depth: int) -> Any:
     if pa.types.is_struct(scalar.type):
         names = [field.name for field in islice(scalar.type, _SHOWN_FIELDS)]
-        return {name: _shown(scalar[place], depth) for place, name in enumerate(names)}
+        return {name: _shown(scalar[index], depth) for index, name in enumerate(names)}
     values = scalar.values  # of every kind of list, and the pairs of a map
     outer = depth == _SHOWN_DEPTH - 1
     most = min(len(values), _SHOWN_ITEMS if outer else _SHOWN_FIELDS)
-    first = [_shown(values[place], depth) for place in range(most)]
+    first = [_shown(values[index], depth) for index in range(most)]
     if outer:
         return {"count": len(values), "first": first}
     return [*first, _UNSHOWN] if most < len(values) else first
 
 
 def _single(scalar: Any, depth: int) -> Any:
-    if isinstance(scalar, pa.ExtensionScalar):
+    if isinstance(scalar, pa.ExtensionScalar | pa.DictionaryScalar):
         return _shown(scalar.value, depth)
-    if pa.types.is_dictionary(scalar.type):
-        return _shown(scalar.dictionary[scalar.index.as_py()], depth)
     if hasattr(scalar, "as_buffer"):  # texts and bytes
         return _text(scalar)
     value = scalar.as_py()
@@ -362,13 +343,14 @@ def _single(scalar: Any, depth: int) -> Any:
 
 
 def _text(scalar: Any) -> str:
-    held = scalar.as_buffer()
-    begin = held.slice(0, min(held.size, 4 * _SHOWN_TEXT)).to_pybytes()
-    if pa.types.is_string(scalar.type) or pa.types.is_large_string(scalar.type) or _is_view(scalar.type):
+    buffer = scalar.as_buffer()
+    begin = buffer.slice(0, min(buffer.size, 4 * _SHOWN_TEXT)).to_pybytes()
+    if isinstance(scalar, pa.StringScalar):
         return _shorten(begin.decode(errors="replace"))
-    more = f"{_UNSHOWN} ({held.size} bytes)" if held.size > _SHOWN_BYTES else ""
+    more = f"{_UNSHOWN} ({buffer.size} bytes)" if buffer.size > _SHOWN_BYTES else ""
     return f"{begin[:_SHOWN_BYTES]!r}{more}"
 
 
-def _is_view(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string_view(kind))
+def _shorten(text: str) -> str:
+    """Cut a text to a length that fits on a line."""
+    return text if len(text) <= _SHOWN_TEXT else f"{text[:_SHOWN_TEXT]}{_UNSHOWN}"

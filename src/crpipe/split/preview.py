@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from crpipe.core.causes import OF_FORM, is_folder, is_present, refuse_machine_error
 from crpipe.core.errors import DataError, FormatError
+from crpipe.core.text import Column, table
 from crpipe.events.file_formats import open_parquet, refuse_unread
 from crpipe.events.layout import MULTIPLICITY
 from crpipe.events.validity import find_invalid_events
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from crpipe.campaign.campaign import Campaign
     from crpipe.campaign.readers import CheckedReader, ReaderChoice
     from crpipe.core.text import Progress
-    from crpipe.events.layout import Layout
 
 SECONDS = 10.0
 _LEFT = OF_FORM | {errno.ENOENT, errno.ENOTDIR}  # a name that was typed
@@ -38,57 +38,60 @@ _PER_DECADE = 10
 _MIB = 1 << 20
 _RECOMMENDED = 0.999  # share of the events that are no outliers
 _QUANTILES = (0.5, 0.9, 0.99, 0.999, 0.9999)
+_WIDTH = 110
 _ITEM_BYTES = 4  # of items whose columns nobody named
 
 
 @dataclass(frozen=True, slots=True)
 class FileSample:
-    """What was read. files, bytes, events, items: of the files that were counted.
+    """One raw file as the configured reader reads it, and how many events the files beside it have.
 
-    columns: dtype of each column of the first file. multiplicities: those of the events that were read;
-    groups: how many groups these belong to; doubt: why the group columns look wrong; mostly empty. invalid:
-    how many of them hold an illegal value; reason: the first of these. notes: what the reader converted, or
-    did not read, in the files that were counted.
+    name: path or URI. reader: what read it. columns: dtype of each column of the file, or of the layout.
+    files, bytes, events, items: sums over the files that were counted. rows: events that were read;
+    groups: how many groups they belong to; doubt: why the group columns look wrong, mostly empty; largest:
+    items of the largest; below: share of them that are no outliers. notes: what the reader converted, or did
+    not read.
     """
 
+    name: str
+    reader: str
     columns: Mapping[str, str]
     files: int
     bytes: int
     events: int
     items: int
-    multiplicities: NDArray[np.uint32]
+    rows: int
     groups: int
-    invalid: int = 0
-    reason: str = ""
+    largest: int
+    below: float
     notes: tuple[str, ...] = ()
     doubt: str = ""
 
 
 @dataclass(slots=True)
-class _Read:
-    """What was read of one file, as a ``FileSample`` gives it; first: columns of the first blocks."""
+class _Rows:
+    """What was read of one file. first: columns of the first blocks; reason: of the first illegal event."""
 
     multiplicities: list[NDArray[np.uint32]] = field(default_factory=lambda: [np.zeros(0, np.uint32)])
     groups: set[bytes] = field(default_factory=set)
     first: list[Mapping[str, NDArray[Any]]] = field(default_factory=list)
-    invalid: int = 0
+    illegal: int = 0
     reason: str = ""
 
-    def doubt(self, layout: Layout) -> str:
-        """Return why the group columns look wrong, from the rows that were read."""
-        names = self.first[0] if self.first else ()
-        columns = {name: np.concatenate([each[name] for each in self.first]) for name in names}
-        return doubtful_groups(columns, layout)
 
-
-def read_sample(choice: ReaderChoice, files: Sequence[Path], seconds: float = SECONDS) -> FileSample:
+def read_sample(
+    choice: ReaderChoice, files: Sequence[Path], limit: int | None = None, seconds: float = SECONDS
+) -> tuple[FileSample, str]:
     """Read the first file (as much as the time allows, at least one block), and count the others.
 
-    Raise FormatError or PluginError for a file that the reader cannot read.
+    limit: most items of an event that is no outlier. Also return which of its values are illegal, and how
+    many; empty where the split would take all. Raise FormatError or PluginError for a file that the reader
+    cannot read.
     """
     end = time.monotonic() + seconds
     reader = choice.open()
-    seen = _rows(reader, files[0], end)
+    rows = _read_rows(reader, files[0], end)
+    counts = np.concatenate(rows.multiplicities)
     counted = taken = events = items = 0
     for path in files:
         if counted and time.monotonic() > end:
@@ -96,16 +99,28 @@ def read_sample(choice: ReaderChoice, files: Sequence[Path], seconds: float = SE
         totals = reader.totals(path)
         events, items = events + totals[0], items + totals[1]
         counted, taken = counted + 1, taken + path.stat().st_size
-    return FileSample(
-        columns_of(files[0], reader),
-        *(counted, taken, events, items),
-        *(np.concatenate(seen.multiplicities), len(seen.groups), seen.invalid, seen.reason),
-        tuple(reader.notes),
-        seen.doubt(reader.layout),
+    names = rows.first[0] if rows.first else ()
+    columns = {name: np.concatenate([block[name] for block in rows.first]) for name in names}
+    sample = FileSample(
+        name=str(files[0]),
+        reader=choice.name,
+        columns=_columns_of(files[0], reader),
+        files=counted,
+        bytes=taken,
+        events=events,
+        items=items,
+        rows=len(counts),
+        groups=len(rows.groups),
+        largest=int(counts[counts <= limit].max(initial=0)) if limit else int(counts.max(initial=0)),
+        below=float((counts <= limit).mean()) if limit is not None and len(counts) else 1.0,
+        notes=tuple(reader.notes),
+        doubt=doubtful_groups(columns, reader.layout),
     )
+    share = f"{rows.illegal} of the {len(counts)} events that were read are illegal"
+    return sample, f"{rows.reason} ({share})" if rows.illegal else ""
 
 
-def columns_of(path: Path, reader: CheckedReader) -> dict[str, str]:
+def _columns_of(path: Path, reader: CheckedReader) -> dict[str, str]:
     """Name the columns of a Parquet file with their types; for other files, those that the reader gives."""
     try:
         return {each.name: str(each.type) for each in pq.read_schema(path)}
@@ -115,41 +130,27 @@ def columns_of(path: Path, reader: CheckedReader) -> dict[str, str]:
         return events | {f"{layout.item}.{each.name}": each.dtype for each in layout.items}
 
 
-def _rows(reader: CheckedReader, path: Path, end: float) -> _Read:
-    """Read a file until the time is over, at least one block; its values are judged as the split does."""
-    read, row = _Read(), 0
-    names = reader.layout.group
+def _read_rows(reader: CheckedReader, path: Path, end: float) -> _Rows:
+    """Read a file until the time is over, at least one block; check its values as the split does."""
+    rows, row = _Rows(), 0
     for block in reader.rows(path):
-        if sum(map(len, read.multiplicities)) < MOST_ROWS:
-            read.first.append(block.columns)
-        read.multiplicities.append(block.multiplicity)
-        columns = np.rec.fromarrays([np.ascontiguousarray(block.columns[name]) for name in names])
-        read.groups.update(each.tobytes() for each in np.unique(columns))
+        if row < MOST_ROWS:
+            rows.first.append(block.columns)
+        rows.multiplicities.append(block.multiplicity)
+        columns = [np.ascontiguousarray(block.columns[name]) for name in reader.layout.group]
+        rows.groups.update(group.tobytes() for group in np.unique(np.rec.fromarrays(columns)))
         reasons = find_invalid_events(block, reader.layout)
-        if reasons and not read.reason:
+        if reasons and not rows.reason:
             first = min(reasons)
-            read.reason = f"row {row + first}: {reasons[first]}"
-        read.invalid += len(reasons)
+            rows.reason = f"row {row + first}: {reasons[first]}"
+        rows.illegal += len(reasons)
         row += len(block)
         if time.monotonic() > end:
             break
-    return read
+    return rows
 
 
 # Thresholds: from ranges that are split, or from raw files before that.
-
-
-@dataclass(frozen=True, slots=True)
-class ItemSize:
-    """What an item is called, and its bytes in a batch."""
-
-    name: str
-    bytes: int
-
-    @classmethod
-    def of(cls, layout: Layout) -> ItemSize:
-        """Return those of a layout."""
-        return cls(layout.item, layout.item_bytes())
 
 
 def suggest_threshold(campaign: Campaign) -> str:
@@ -157,15 +158,17 @@ def suggest_threshold(campaign: Campaign) -> str:
 
     Raise DataError when there are no tables.
     """
+    import polars as pl  # noqa: PLC0415 - 0.1 s that only this verb needs
+
     tables = [path for name in campaign.ranges if is_present(path := campaign.paths.multiplicity(name))]
     if not tables:
         raise DataError(
             "no range is split yet; name raw files (`crpipe outliers suggest FILE …`), or run `crpipe split` "
             "first"
         )
-    values, events = _counted(tables)
-    items = ItemSize.of(campaign.layout)
-    return "\n".join(_thresholds(values, events, items, campaign.config.load.batch_events))
+    counted = pl.scan_parquet(tables).group_by(MULTIPLICITY).len().collect(engine="streaming")
+    layout, batch_events = campaign.layout, campaign.config.load.batch_events
+    return "\n".join(_thresholds(dict(counted.iter_rows()), layout.item, layout.item_bytes(), batch_events))
 
 
 def suggest_from_files(
@@ -189,19 +192,17 @@ def suggest_from_files(
     total = sum(counts.values())
     if not total:
         raise DataError(f"{', '.join(map(str, files))}: no events; name other files")
-    items = ItemSize("items", _ITEM_BYTES) if reader is None else ItemSize.of(reader.layout)
-    values = np.array(sorted(counts), np.int64)
-    events = np.array([counts[int(value)] for value in values], np.int64)
-    rows: list[tuple[str, ...]] = [("share of events", items.name)]
-    rows += [(f"{share:.2%}", str(quantile_of(counts, share))) for share in _QUANTILES]
-    rows += [("all", str(values[-1]))]
-    empty = counts.get(0, 0) / total
+    layout = None if reader is None else reader.layout
+    item, item_bytes = ("items", _ITEM_BYTES) if layout is None else (layout.item, layout.item_bytes())
+    quantiles = [str(quantile_of(counts, share)) for share in _QUANTILES]
+    shares = [f"{share:.2%}" for share in _QUANTILES]
+    columns = {"share of events": [*shares, "all"], item: [*quantiles, str(max(counts))]}
     return "\n".join(
         [
-            f"{total} events in {len(paths)} files, {empty:.0%} without {items.name}",
-            *_aligned(rows),
+            f"{total} events in {len(paths)} files, {counts.get(0, 0) / total:.0%} without {item}",
+            *_aligned(columns),
             "",
-            *_thresholds(values, events, items, batch_events),
+            *_thresholds(counts, item, item_bytes, batch_events),
             "",
             *_recommended(counts),
         ]
@@ -211,11 +212,11 @@ def suggest_from_files(
 def _recommended(counts: dict[int, int]) -> Iterator[str]:
     """Yield the smallest tabulated threshold that at most one of a thousand events exceeds."""
     least = quantile_of(counts, _RECOMMENDED)
-    chosen = next(value for value in _candidates(max(least, 1)) if value >= least)
-    aside = sum(events for value, events in counts.items() if value > chosen) / sum(counts.values())
+    threshold = next(value for value in _candidates(max(least, 1)) if value >= least)
+    aside = sum(events for value, events in counts.items() if value > threshold) / sum(counts.values())
     yield f"recommended: at most 0.1% of the events are set aside (here {aside:.3%}); to paste:"
     yield "split:"
-    yield f"  threshold: {chosen}"
+    yield f"  threshold: {threshold}"
 
 
 def _files_of(given: Path) -> list[Path]:
@@ -256,14 +257,12 @@ def _list_column(path: Path, schema: pa.Schema) -> str:
     )
 
 
-def _thresholds(
-    values: NDArray[np.int64], events: NDArray[np.int64], item: ItemSize, batch_events: int
-) -> list[str]:
+def _thresholds(counts: Mapping[int, int], item: str, item_bytes: int, batch_events: int) -> list[str]:
     """Tabulate thresholds; ``batch mean`` and ``batch + 3 sd`` are the memory of a bulk batch's items."""
+    values, events = np.array(sorted(counts.items()), np.int64).reshape(-1, 2).T
     items = values * events
-    rows: list[tuple[str, ...]] = [
-        ("threshold", "events aside", f"{item.name} aside", "batch mean", "batch + 3 sd")
-    ]
+    titles = ("threshold", "events aside", f"{item} aside", "batch mean", "batch + 3 sd")
+    columns: dict[str, list[str]] = {title: [] for title in titles}
     for threshold in _candidates(int(values.max(initial=0))):
         kept = values <= threshold
         aside = items[~kept].sum() / max(items.sum(), 1)
@@ -272,21 +271,12 @@ def _thresholds(
         weights = events[kept] / events[kept].sum()
         mean = float(weights @ values[kept])
         spread = float(np.sqrt(weights @ (values[kept] - mean) ** 2 * batch_events))
-        counts = (mean * batch_events, mean * batch_events + 3 * spread)
-        size = [f"{count * item.bytes / _MIB:.1f} MiB" for count in counts]
-        share = events[~kept].sum() / events.sum()
-        rows.append((str(threshold), f"{share:.3%}", f"{aside:.1%}", *size))
-    return [*_aligned(rows), f"batches of {batch_events} events (load.batch_events)"]
-
-
-def _counted(tables: Sequence[Path]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Count the events of each multiplicity: distinct values [V] in ascending order, and events [V]."""
-    import polars as pl  # noqa: PLC0415 - 0.1 s that only this verb needs
-
-    counted = pl.scan_parquet(list(tables)).group_by(MULTIPLICITY).len().sort(MULTIPLICITY)
-    table = counted.collect(engine="streaming")
-    values, events = (table[name].to_numpy().astype(np.int64) for name in (MULTIPLICITY, "len"))
-    return values, events
+        sizes = (mean * batch_events, mean * batch_events + 3 * spread)
+        row = [str(threshold), f"{events[~kept].sum() / events.sum():.3%}", f"{aside:.1%}"]
+        row += [f"{size * item_bytes / _MIB:.1f} MiB" for size in sizes]
+        for column, cell in zip(columns.values(), row, strict=True):
+            column.append(cell)
+    return [*_aligned(columns), f"batches of {batch_events} events (load.batch_events)"]
 
 
 def _candidates(largest: int) -> Iterator[int]:
@@ -301,6 +291,5 @@ def _candidates(largest: int) -> Iterator[int]:
             return
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+def _aligned(columns: Mapping[str, Sequence[str]]) -> list[str]:
+    return table([Column(title, cells, right=True) for title, cells in columns.items()], _WIDTH)

@@ -462,7 +462,7 @@ def _record(
 
 
 def publish_record(record: Path, outputs: Mapping[str, Path]) -> None:
-    """Return the record's files their final names, the shards' manifest last."""
+    """Publish the record's files under their final names, the shards' manifest last."""
     for source, target in outputs.items():
         if is_present(target) and target.samefile(record / source):
             os.utime(target)  # renaming one link of a file over another would leave both
@@ -472,7 +472,7 @@ def publish_record(record: Path, outputs: Mapping[str, Path]) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Return a file a second name, or a copy where the file system has no links; its time is now."""
+    """Link a file to a second name, or copy it where the file system has no links; its time is now."""
     target.unlink(missing_ok=True)
     try:
         target.hardlink_to(source)
@@ -487,8 +487,7 @@ def remove_raw(campaign: Campaign, name: str, workers: int, progress: Progress) 
     Raise ShardError when one is not what was written, LeaseError when a job stages the range and does not end
     in time; the raw copies are then kept.
     """
-    paths = campaign.paths
-    raw = paths.raw(name)
+    paths, raw = campaign.paths, campaign.paths.raw(name)
     if not is_present(raw):
         return
     check_on_disk((paths.shards(name), paths.outliers(name)), workers)

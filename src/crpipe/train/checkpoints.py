@@ -14,7 +14,7 @@ import shlex
 import struct
 import sys
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,96 +24,14 @@ from crpipe.core.causes import OF_FORM, expect, is_present, refuse_machine_error
 from crpipe.core.errors import CheckpointError, UnseenError
 from crpipe.core.files import atomic_write, drop_page_cache, read_json, sha256, sync
 from crpipe.core.ranges import HASH_DIGITS
+from crpipe.events.batch import Cursor
 from crpipe.train.deleted_checkpoints import describe_dropped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from crpipe.campaign.records import BestReceipt
-
-# The form of a checkpoint's content: what its fields hold, whoever wrote the file.
-
-
-PLAIN = (str, int, float, bool, type(None))
-_FIELDS = ("keys", "model", "average", "optimizers", "shares", "counters")
-_COUNTERS = ("step", "range_step", "events", "items", "skipped", "skipped_in_row")
-
-
-def is_name(value: Any) -> bool:
-    """Return whether a value is the name of a file in a folder, and of nothing outside of it."""
-    return isinstance(value, str) and value not in ("", ".", "..") and not {"/", "\0"} & {*value}
-
-
-def problems(state: dict[Any, Any]) -> Iterator[str]:
-    """Name what is missing from a state, or of another type."""
-    for name in _FIELDS:
-        if not isinstance(state.get(name), dict):
-            yield f"{name} is no mapping" if name in state else f"{name} is missing"
-        yield from (f"{name} has a key that is no text" for each in state[name] if not isinstance(each, str))
-    for name, value in state["keys"].items():
-        parents = name.split(".")[:-1]
-        inside = [".".join(parents[: end + 1]) for end in range(len(parents))]
-        yield from (f"keys has both {each} and {name}" for each in inside if each in state["keys"])
-        if not _is_plain(value):
-            yield f"the key {name} is no plain value"
-    for kind in ("model", "average"):
-        yield from (
-            f"{kind} holds {each}, no tensor" for each, at in state[kind].items() if not _is_dense(at)
-        )
-    yield from (f"the share {each} is no number" for each, at in state["shares"].items() if not _is_real(at))
-    yield from _counter_problems(state["counters"])
-    for name, optimizer in state["optimizers"].items():
-        if not _is_optimizer(optimizer):
-            yield f"the optimizer {name} is none"
-    computed = state.get("numerics", [])
-    if not (isinstance(computed, list) and all(isinstance(at, dict) and _is_plain(at) for at in computed)):
-        yield "numerics is no list of mappings"
-    if "range" in state and not is_name(state["range"]):
-        yield "range is no name of a range"
-
-
-def _counter_problems(counters: dict[str, Any]) -> Iterator[str]:
-    cursor = counters.get("cursor")
-    if not (isinstance(cursor, list) and [type(each) for each in cursor] == [int, int] and min(cursor) >= 0):
-        yield "counters has no cursor"
-    if counters.keys() != {*_COUNTERS, "cursor"}:
-        yield f"counters has {', '.join(sorted(counters))}"
-    for name in _COUNTERS:
-        if type(counters[name]) is not int or counters[name] < 0:
-            yield f"the counter {name} is no whole number"
-
-
-def _is_plain(value: Any) -> bool:
-    """Return whether a value is one of JSON."""
-    if isinstance(value, dict):
-        return all(isinstance(name, str) and _is_plain(each) for name, each in value.items())
-    return all(map(_is_plain, value)) if isinstance(value, list) else isinstance(value, PLAIN)
-
-
-def _is_real(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
-
-
-def _is_dense(value: Any) -> bool:
-    """Return whether a value is a tensor that holds all its numbers."""
-    plain = isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_quantized
-    return plain and value.device.type == "cpu" and value.nbytes <= value.untyped_storage().nbytes()
-
-
-def _is_optimizer(saved: Any) -> bool:
-    """Return whether a value has the form of what torch's optimizers save."""
-    match saved:
-        case {"state": dict(state), "param_groups": [*groups]}:
-            listed = [group.get("params") for group in groups if isinstance(group, dict)]
-            params = [each for one in listed if isinstance(one, list) for each in one]
-            slots = [value for each in state.values() if isinstance(each, dict) for value in each.values()]
-            known = all(type(index) is int and 0 <= index < len(params) for index in state)
-            whole = len(listed) == len(groups) and all(isinstance(each, dict) for each in state.values())
-            good = all(_is_dense(value) or _is_real(value) for value in slots)
-            return whole and known and good and params == list(range(len(params)))
-    return False
-
 
 FORMAT = 1
 KEPT_SNAPSHOTS = 2
@@ -125,6 +43,8 @@ _UNREADABLE = (
     *(OSError, RuntimeError, ValueError, EOFError, TypeError, AttributeError, LookupError, ArithmeticError),
     *(AssertionError, MemoryError, pickle.UnpicklingError, struct.error, zipfile.BadZipFile),
 )
+PLAIN = (str, int, float, bool, type(None))
+_FIELDS = ("keys", "model", "average", "optimizers", "shares", "counters")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +86,8 @@ class Store:
 
     def best(self) -> Saved | None:
         """Find the best checkpoint of a finished link; raise CheckpointError when it is damaged."""
-        found = self._best()
-        return verified(found[-1]) if found else None
+        paths = self._best()
+        return verified(paths[-1]) if paths else None
 
     def drop_replaced(self, current: str = "") -> None:
         """Drop the best checkpoints that neither a snapshot refers to nor the receipt: that of ``current``.
@@ -202,25 +122,12 @@ class Store:
 
     def checkpoint(self, say: Callable[[str], None]) -> Saved | None:
         """Find the finished checkpoint; a damaged one is reported, renamed, and trained again."""
-        for path in sorted(self.folder.glob(f"checkpoint-{self.key}-*.pt")):
-            try:
-                return verified(path)
-            except UnseenError:
-                raise
-            except CheckpointError as error:
-                say(str(error))
-                path.replace(path.with_suffix(".damaged"))
-        return None
+        return _first_whole(sorted(self.folder.glob(f"checkpoint-{self.key}-*.pt")), say)
 
     def newest_snapshot(self, say: Callable[[str], None]) -> Path | None:
         """Find the newest undamaged snapshot; report and rename each damaged one."""
-        for path in self._snapshots():
-            try:
-                return verified(path).path
-            except CheckpointError as error:
-                say(f"{error}; falling back to the one before")
-                path.replace(path.with_suffix(".damaged"))
-        return None
+        saved = _first_whole(self._snapshots(), lambda text: say(f"{text}; falling back to the one before"))
+        return saved.path if saved else None
 
     def has_snapshot(self) -> bool:
         """Return whether a training of this key has begun and is not finished."""
@@ -240,6 +147,19 @@ class Store:
             part.write_bytes(content)
             self.check()
         return Saved(path, full)
+
+
+def _first_whole(paths: Sequence[Path], say: Callable[[str], None]) -> Saved | None:
+    """Find the first undamaged file; report and rename the damaged ones before it."""
+    for path in paths:
+        try:
+            return verified(path)
+        except UnseenError:
+            raise
+        except CheckpointError as error:
+            say(str(error))
+            path.replace(path.with_suffix(".damaged"))
+    return None
 
 
 def _step_of(path: Path) -> int:
@@ -269,12 +189,12 @@ def verified(path: Path) -> Saved:
         if not _remedy(path):
             raise CheckpointError(f"{path}: missing; {_RESTORE}")
         expect(path, _receipt_of(path), _remedy(path).removeprefix("; "))
-    wanted = path.stem.rpartition("-")[2]
+    named = path.stem.rpartition("-")[2]
     full = sha256(path)
-    if full[:HASH_DIGITS] != wanted:
+    if full[:HASH_DIGITS] != named:
         drop_page_cache(path)  # what is read once more comes from the disk, or its server
         full = sha256(path)
-    if full[:HASH_DIGITS] != wanted:
+    if full[:HASH_DIGITS] != named:
         raise CheckpointError(
             f"{path}: damaged (its content does not match the hash in its name){_remedy(path)}"
         )
@@ -325,8 +245,8 @@ def load(path: Path) -> dict[str, Any]:
     if not isinstance(state, dict) or "format" not in state:
         raise CheckpointError(f"{path}: not a checkpoint of crpipe; {_ANOTHER}")
     if state["format"] != FORMAT:
-        found = state["format"] if isinstance(state["format"], PLAIN) else type(state["format"]).__name__
-        raise CheckpointError(f"{path}: format {found!r}, this version reads {FORMAT}; {_ANOTHER}")
+        other = state["format"] if isinstance(state["format"], PLAIN) else type(state["format"]).__name__
+        raise CheckpointError(f"{path}: format {other!r}, this version reads {FORMAT}; {_ANOTHER}")
     try:
         problem = next(problems(state), "")
     except RecursionError:
@@ -357,6 +277,108 @@ def _reason(error: BaseException) -> str:
     return text[:200] or type(error).__name__
 
 
+@dataclass
+class Counters:
+    """The position of training. Totals are those of the whole chain; ``range_step`` counts in one link."""
+
+    step: int = 0
+    range_step: int = 0
+    cursor: Cursor = field(default_factory=lambda: Cursor(0, 0))
+    events: int = 0
+    items: int = 0
+    skipped: int = 0
+    skipped_in_row: int = 0
+
+    def state(self) -> dict[str, Any]:
+        """Return plain values for a snapshot."""
+        return {**vars(self), "cursor": list(self.cursor)}
+
+    def of_next_link(self) -> Counters:
+        """Keep the chain's totals; the position inside the link is its beginning."""
+        return replace(self, range_step=0, cursor=Cursor(0, 0))
+
+    @classmethod
+    def restored(cls, state: Mapping[str, Any]) -> Counters:
+        """Return the counters that ``state`` gave."""
+        return cls(**{**state, "cursor": Cursor(*state["cursor"])})
+
+
+def is_name(value: Any) -> bool:
+    """Return whether a value is the name of a file in a folder, and of nothing outside of it."""
+    return isinstance(value, str) and value not in ("", ".", "..") and not {"/", "\0"} & {*value}
+
+
+def problems(state: dict[Any, Any]) -> Iterator[str]:
+    """Name what is missing from a state, or of another type."""
+    for name in _FIELDS:
+        if not isinstance(state.get(name), dict):
+            yield f"{name} is no mapping" if name in state else f"{name} is missing"
+        yield from (f"{name} has a key that is no text" for each in state[name] if not isinstance(each, str))
+    for name, value in state["keys"].items():
+        parents = name.split(".")[:-1]
+        inside = [".".join(parents[: end + 1]) for end in range(len(parents))]
+        yield from (f"keys has both {each} and {name}" for each in inside if each in state["keys"])
+        if not _is_plain(value):
+            yield f"the key {name} is no plain value"
+    for kind in ("model", "average"):
+        yield from (
+            f"{kind} holds {each}, no tensor" for each, at in state[kind].items() if not _is_dense(at)
+        )
+    yield from (f"the share {each} is no number" for each, at in state["shares"].items() if not _is_real(at))
+    yield from _counter_problems(state["counters"])
+    for name, optimizer in state["optimizers"].items():
+        if not _is_optimizer(optimizer):
+            yield f"the optimizer {name} is none"
+    computed = state.get("numerics", [])
+    if not (isinstance(computed, list) and all(isinstance(at, dict) and _is_plain(at) for at in computed)):
+        yield "numerics is no list of mappings"
+    if "range" in state and not is_name(state["range"]):
+        yield "range is no name of a range"
+
+
+def _counter_problems(counters: dict[str, Any]) -> Iterator[str]:
+    cursor = counters.get("cursor")
+    if not (isinstance(cursor, list) and [type(each) for each in cursor] == [int, int] and min(cursor) >= 0):
+        yield "counters has no cursor"
+    names = [each.name for each in fields(Counters)]
+    if counters.keys() != {*names}:
+        yield f"counters has {', '.join(sorted(counters))}"
+    for name in names:
+        if name != "cursor" and (type(counters[name]) is not int or counters[name] < 0):
+            yield f"the counter {name} is no whole number"
+
+
+def _is_plain(value: Any) -> bool:
+    """Return whether a value is one of JSON."""
+    if isinstance(value, dict):
+        return all(isinstance(name, str) and _is_plain(each) for name, each in value.items())
+    return all(map(_is_plain, value)) if isinstance(value, list) else isinstance(value, PLAIN)
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _is_dense(value: Any) -> bool:
+    """Return whether a value is a tensor that holds all its numbers."""
+    plain = isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_quantized
+    return plain and value.device.type == "cpu" and value.nbytes <= value.untyped_storage().nbytes()
+
+
+def _is_optimizer(saved: Any) -> bool:
+    """Return whether a value has the form of what torch's optimizers save."""
+    match saved:
+        case {"state": dict(state), "param_groups": [*groups]}:
+            listed = [group.get("params") for group in groups if isinstance(group, dict)]
+            params = [each for names in listed if isinstance(names, list) for each in names]
+            slots = [value for each in state.values() if isinstance(each, dict) for value in each.values()]
+            known = all(type(index) is int and 0 <= index < len(params) for index in state)
+            whole = len(listed) == len(groups) and all(isinstance(each, dict) for each in state.values())
+            good = all(_is_dense(value) or _is_real(value) for value in slots)
+            return whole and known and good and params == list(range(len(params)))
+    return False
+
+
 def refuse_not_finite(path: Path, weights: Mapping[str, torch.Tensor]) -> None:
     """Raise CheckpointError naming the first trained weight that is infinite or no number."""
     for name, value in weights.items():
@@ -372,15 +394,8 @@ def refuse_other_keys(state: dict[str, Any], keys: Mapping[str, Any], path: Path
         if state["keys"].get(name) != keys.get(name)
     ]
     if lines:
-        raise CheckpointError(
-            "\n".join(
-                [
-                    f"{path}: made under another configuration:",
-                    *lines,
-                    "restore the values, or start a new run",
-                ]
-            )
-        )
+        head, remedy = f"{path}: made under another configuration:", "restore the values, or start a new run"
+        raise CheckpointError("\n".join([head, *lines, remedy]))
 
 
 def read_receipt(path: Path) -> Receipt:

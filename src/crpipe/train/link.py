@@ -25,19 +25,17 @@ from crpipe.train.checkpoints import Saved, Store, load, read_receipt, write_rec
 from crpipe.train.deleted_checkpoints import dropped_receipt
 from crpipe.train.link_plan import LinkPlan
 from crpipe.train.loop import Trainer
-from crpipe.train.numerics import recorded, short
+from crpipe.train.numerics import hashes, numerics_of
 from crpipe.train.pretrained import find_source
 from crpipe.train.ranks import joined, keep_freed_memory, machine, use_large_pages, use_threads
 from crpipe.train.step import named_out_of_memory
-from crpipe.train.validation import BestValue, write_best
+from crpipe.train.validation import BestValue
 from crpipe.train.workload import open_workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from crpipe.campaign.campaign import Campaign
-    from crpipe.core.ranges import ChainLink
     from crpipe.core.text import Progress
     from crpipe.train.ranks import World
 
@@ -55,10 +53,9 @@ def train_link(
     ``max_minutes`` are over.
     """
     train, budget_items = campaign.config.train, campaign.config.load.budget_items
-    link, store = campaign.chain.named(name), campaign.paths.store(name)
-    journal = Journal(campaign.paths.train_journal())
+    plan = LinkPlan(campaign, campaign.chain.named(name))
     if os.environ.get("RANK", "0") == "0":
-        refuse_unfit_ranges(campaign, campaign.chain.seen(link))
+        refuse_unfit_ranges(campaign, campaign.chain.seen(plan.link))
     claims.record_train_keys(campaign)
     stop = StopRequest(max_minutes)
     stop.listen()
@@ -69,11 +66,15 @@ def train_link(
     with joined(train.device) as world, ExitStack() as stack:
         check: Callable[[], object] = bool
         if world.leads:
+            journal = Journal(campaign.paths.train_journal())
             stack.enter_context(journal.attempt("train", name))
-            held = lease(
-                store, wait_s=train.lease_wait_s, say=progress.message, stopped=lambda: bool(stop.reason())
+            store_lease = lease(
+                campaign.paths.store(name),
+                wait_s=train.lease_wait_s,
+                say=progress.message,
+                stopped=lambda: bool(stop.reason()),
             )
-            check = stack.enter_context(held).check
+            check = stack.enter_context(store_lease).check
             journal.add("machine", range=name, **machine(world))
         world.any(False)  # no rank reads the store before the leading rank holds its lease
         remedy = (
@@ -81,9 +82,7 @@ def train_link(
             "train.precision: bfloat16, in a new run or a fork; with more memory the same command resumes"
         )
         with named_out_of_memory(remedy):
-            _run(
-                campaign, link, world, stop, progress if world.leads else NullProgress(), profile_steps, check
-            )
+            _finish_link(plan, world, stop, progress if world.leads else NullProgress(), profile_steps, check)
 
 
 def refuse_unfit_ranges(campaign: Campaign, names: Sequence[str]) -> None:
@@ -99,64 +98,62 @@ def refuse_unfit_ranges(campaign: Campaign, names: Sequence[str]) -> None:
         refuse_twins(paths, names)
 
 
-def _run(
-    campaign: Campaign,
-    link: ChainLink,
+def _finish_link(
+    plan: LinkPlan,
     world: World,
     stop: StopRequest,
     progress: Progress,
     profile_steps: int,
     check: Callable[[], object],
 ) -> None:
-    """Train a link on one rank, inside the lease; ``check`` raises LeaseError once it is lost."""
-    paths, train = campaign.paths, campaign.config.train
-    plan, start = LinkPlan.of(campaign, link), _start_of(campaign, link)
+    """Finish a link on one rank, inside the lease: adopt it, or train it; then write its receipt.
+
+    check: raises LeaseError once the lease is lost.
+    """
+    campaign, link = plan.campaign, plan.link
+    paths = campaign.paths
+    start = _start_of(plan)
     key = key_of(link.name, campaign.fingerprint, start.sha256 if start else "", link.ranges)
     store = Store(paths.store(link.name), key, check)
+
+    # Adopt what is finished, and train what is not.
     # Only the leading rank looks into the store: it may rename or delete what another rank is reading.
     finished = store.checkpoint(progress.message) if world.leads else None
-    known = finished is not None or not world.leads
-    dropped = None if known else dropped_receipt(paths.run_dir(), link.name, key)
-    if world.any(dropped is not None):
+    deleted = None
+    if world.leads and finished is None:
+        deleted = dropped_receipt(paths.run_dir(), link.name, key)
+    if world.any(deleted is not None):
         progress.message(f"{link.name}: already trained; `crpipe clean` deleted its checkpoint, not needed")
-        if dropped is not None:
+        if deleted is not None:
             check()
-            write_receipt(paths.receipt(link.name), dropped)
+            write_receipt(paths.receipt(link.name), deleted)
         return
     if world.leads:
         _check_shards(plan, store, begun=finished is not None or store.has_snapshot())
     if world.any(finished is not None):
         progress.message(f"{link.name}: already trained, its checkpoint is adopted")
     else:
-        mark = store.folder / f"diverged-{store.key}.json"
-        _refuse_diverged(mark)
-        workload = open_workload(train.workload, campaign.config.options(), campaign.tables)
-        trainer = Trainer(
-            campaign, plan, workload, world, progress, store, stop, start, profile_steps=profile_steps
-        )
-        try:
-            finished = trainer.run()
-        except DivergenceError as error:
-            if world.leads:  # so that a retry by the workflow does not repeat it
-                Divergence(error=str(error)).write(mark)
-            raise
+        finished = _train(plan, store, start, world, stop, progress, profile_steps)
+
+    # Write the receipts: the link is finished, and nothing resumes it any more.
     if finished is not None:
         check()
         store.drop_snapshots()
-        if train.keep_best:
-            _adopt_best(campaign, link, store)
-        write_receipt(paths.receipt(link.name), _receipt(campaign, link, store, start, finished))
+        if campaign.config.train.keep_best:
+            _adopt_best(plan, store)
+        write_receipt(paths.receipt(link.name), _receipt(plan, store, start, finished))
 
 
-def _start_of(campaign: Campaign, link: ChainLink) -> Saved | None:
+def _start_of(plan: LinkPlan) -> Saved | None:
     """Return the checkpoint that a link starts from; None for fresh weights.
 
     That of the link before it or, for the first one, what ``train.init_from`` names.
     """
-    if link.parent:
-        receipt = read_receipt(campaign.paths.receipt(link.parent))
-        return Saved(campaign.paths.store(link.parent) / receipt.checkpoint, receipt.sha256)
-    init_from = campaign.config.train.init_from
+    paths, parent = plan.campaign.paths, plan.link.parent
+    if parent:
+        receipt = read_receipt(paths.receipt(parent))
+        return Saved(paths.store(parent) / receipt.checkpoint, receipt.sha256)
+    init_from = plan.campaign.config.train.init_from
     return find_source(init_from) if init_from else None
 
 
@@ -174,28 +171,47 @@ def _check_shards(plan: LinkPlan, store: Store, *, begun: bool) -> None:
         )
 
 
-def _refuse_diverged(mark: Path) -> None:
-    """Refuse to repeat what ended in divergence: a retry by the workflow would end the same way."""
+def _train(
+    plan: LinkPlan,
+    store: Store,
+    start: Saved | None,
+    world: World,
+    stop: StopRequest,
+    progress: Progress,
+    profile_steps: int,
+) -> Saved | None:
+    """Train a link; refuse to repeat what ended in divergence: a retry would end the same way."""
+    mark = store.folder / f"diverged-{store.key}.json"
     if is_present(mark):
         raise DivergenceError(
             f"{Divergence.read(mark).error} (recorded in {mark}; delete it to try all the same)"
         )
+    campaign = plan.campaign
+    workload = open_workload(campaign.config.train.workload, campaign.config.options(), campaign.tables)
+    trainer = Trainer(plan, workload, world, progress, store, stop, start, profile_steps=profile_steps)
+    try:
+        return trainer.run()
+    except DivergenceError as error:
+        if world.leads:
+            Divergence(error=str(error)).write(mark)
+        raise
 
 
-def _adopt_best(campaign: Campaign, link: ChainLink, store: Store) -> None:
+def _adopt_best(plan: LinkPlan, store: Store) -> None:
     """Write the receipt of the finished link's best checkpoint again, from that file alone."""
     saved = store.best()
     if saved is None:
         return
     store.drop_replaced(saved.path.name)
     state = load(saved.path)
-    steps = state["counters"]["step"], state["counters"]["range_step"]
-    note = state["best"]
-    best = BestValue(note["metric"], note["value"], *steps, saved.path.name, saved.sha256)
-    write_best(campaign.paths.best_receipt(link.name), link.name, store, best)
+    counters, best = state["counters"], state["best"]
+    steps = counters["step"], counters["range_step"]
+    value = BestValue(best["metric"], best["value"], *steps, saved.path.name, saved.sha256)
+    value.write(plan.campaign.paths.best_receipt(plan.link.name), plan.link.name, store.key)
 
 
-def _receipt(campaign: Campaign, link: ChainLink, store: Store, start: Saved | None, saved: Saved) -> Receipt:
+def _receipt(plan: LinkPlan, store: Store, start: Saved | None, saved: Saved) -> Receipt:
+    campaign, link = plan.campaign, plan.link
     checkpoint = load(saved.path)
     counters = checkpoint["counters"]
     if link.name == campaign.chain.names[-1] and not counters["step"]:
@@ -204,7 +220,7 @@ def _receipt(campaign: Campaign, link: ChainLink, store: Store, start: Saved | N
             f"({store.folder.parent} holds untrained weights only); lower split.validation_fraction and "
             "split.test_fraction, or add ranges, in a new results directory and run (keys results and run)"
         )
-    computed = recorded(checkpoint)
+    numerics = numerics_of(checkpoint)
     return Receipt(
         range=link.name,
         ranges=tuple(link.ranges),
@@ -219,6 +235,6 @@ def _receipt(campaign: Campaign, link: ChainLink, store: Store, start: Saved | N
         items=counters["items"],
         skipped=counters["skipped"],
         metrics=checkpoint["metrics"],
-        numerics=short(computed) if computed else None,
+        numerics=hashes(numerics) if numerics else None,
         stopped=checkpoint.get("stopped"),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from crpipe.core.errors import ShardError
@@ -24,59 +25,64 @@ if TYPE_CHECKING:
     from crpipe.train.workload import Workload
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LinkPlan:
-    """Which events a link trains on, and in which order.
+    """What follows for a link from its campaign: its events, their order, and where they are."""
 
-    shards, role: a folder of shards for each range, and which of them (``train`` or ``outliers``).
-    seed: seed of the order of its events. epochs: passes over them.
-    progress: share of the campaign at its beginning and at its end, for the learning rate.
-    max_items: items at which a batch ends early; None: only the number of events ends a batch.
-    validation: where the validation events are that every link of the run is validated on: those of its first
-        link.
-    """
-
+    campaign: Campaign
     link: ChainLink
-    shards: tuple[Path, ...]
-    role: str
-    seed: tuple[int, ...]
-    epochs: int
-    progress: tuple[float, float]
-    max_items: int | None
-    validation: tuple[RangeShards, ...]
 
-    @classmethod
-    def of(cls, campaign: Campaign, link: ChainLink) -> LinkPlan:
-        """Return what follows for a link from its campaign."""
-        config, paths = campaign.config, campaign.paths
-        outliers, horizon = link.name == OUTLIERS, config.horizon()
-        validated = campaign.chain.links[0].ranges or campaign.ranges
-        return cls(
-            link=link,
-            shards=(paths.outliers(CONSOLIDATED),) if outliers else tuple(map(paths.shards, link.ranges)),
-            role=OUTLIERS if outliers else "train",
-            seed=(config.seed, zlib.crc32(link.name.encode())),
-            epochs=config.train.outlier_epochs if outliers else config.train.epochs,
-            progress=(1.0, 1.0) if outliers else (link.begins / horizon, link.ends / horizon),
-            # Thousands of outliers in one batch would not fit into memory; bulk batches keep their size.
-            max_items=config.load.budget_items if outliers else None,
-            validation=tuple(RangeShards.of(paths, name) for name in validated),
-        )
+    @property
+    def of_outliers(self) -> bool:
+        """Whether this is the last link, which trains on the outliers of all ranges."""
+        return self.link.name == OUTLIERS
 
-    def open_loader(self, campaign: Campaign, world: World) -> Loader:
+    @cached_property
+    def shards(self) -> tuple[Path, ...]:
+        """Folders of shards: one for each range, or the consolidated outliers."""
+        paths = self.campaign.paths
+        if self.of_outliers:
+            return (paths.outliers(CONSOLIDATED),)
+        return tuple(map(paths.shards, self.link.ranges))
+
+    @cached_property
+    def seed(self) -> tuple[int, ...]:
+        """Seed of the order of the events."""
+        return self.campaign.config.seed, zlib.crc32(self.link.name.encode())
+
+    @property
+    def epochs(self) -> int:
+        """Passes over the events."""
+        train = self.campaign.config.train
+        return train.outlier_epochs if self.of_outliers else train.epochs
+
+    @cached_property
+    def progress(self) -> tuple[float, float]:
+        """Share of the campaign at the link's beginning and at its end, for the learning rate."""
+        horizon = self.campaign.config.horizon()
+        return (1.0, 1.0) if self.of_outliers else (self.link.begins / horizon, self.link.ends / horizon)
+
+    @cached_property
+    def validation(self) -> tuple[RangeShards, ...]:
+        """Where the validation events are: of the first link, so that all links have the same ones."""
+        names = self.campaign.chain.links[0].ranges or self.campaign.ranges
+        return tuple(RangeShards.of(self.campaign.paths, name) for name in names)
+
+    def open_loader(self, world: World) -> Loader:
         """Open the shards; raise ShardError when they were made under another configuration."""
-        load = campaign.config.load
-        _refuse_other_data(self.shards, campaign.data)
+        load = self.campaign.config.load
+        self._refuse_other_data(self.shards)
         return Loader(
             self.shards,
-            self.role,
+            OUTLIERS if self.of_outliers else "train",
             batch_events=load.batch_events,
             seed=self.seed,
             epochs=self.epochs,
             rank=world.rank,
             ranks=world.size,
             prefetch=load.prefetch,
-            max_items=self.max_items,
+            # Thousands of outliers in one batch would not fit into memory; bulk batches keep their size.
+            max_items=load.budget_items if self.of_outliers else None,
         )
 
     def nothing_to_train_on(self) -> str:
@@ -89,28 +95,28 @@ class LinkPlan:
             "ranges.skip"
         )
 
-    def use_histograms(self, campaign: Campaign, workload: Workload, layout: Layout) -> None:
-        """Give the workload the histograms that it uses; raise ConfigError where one is missing.
+    def use_histograms(self, workload: Workload, layout: Layout) -> None:
+        """Pass the histograms that it uses to the workload; raise ConfigError where one is missing.
 
         They are those of the link's ranges; outliers have none of their own, and get those of all ranges.
         """
-        name, wanted = campaign.config.train.workload, wanted_histograms(workload)
-        if wanted or isinstance(workload, UsesHistograms):
+        campaign, columns = self.campaign, wanted_histograms(workload)
+        if columns or isinstance(workload, UsesHistograms):
+            name = campaign.config.train.workload
             folders = [campaign.paths.shards(each) for each in self.link.ranges or campaign.ranges]
-            _refuse_other_data(folders, campaign.data)
+            self._refuse_other_data(folders)
             histograms = read_histograms(folders)
-            check_wanted(name, wanted, histograms, layout)
+            check_wanted(name, columns, histograms, layout)
             give_histograms(workload, name, histograms)
 
-    def check_validation(self, campaign: Campaign) -> None:
+    def check_validation(self) -> None:
         """Raise ShardError when validation shards were made under another configuration."""
-        _refuse_other_data((folder for shards in self.validation for folder in shards), campaign.data)
+        self._refuse_other_data(folder for shards in self.validation for folder in shards)
 
-
-def _refuse_other_data(folders: Iterable[Path], data: str) -> None:
-    for folder in folders:
-        if ShardManifest.read(folder / MANIFEST).data != data:
-            raise ShardError(
-                f"{folder}: made under another configuration; restore the values that "
-                f"{folder.parents[1] / 'campaign.json'} records, or set `results` to a new directory"
-            )
+    def _refuse_other_data(self, folders: Iterable[Path]) -> None:
+        for folder in folders:
+            if ShardManifest.read(folder / MANIFEST).data != self.campaign.data:
+                raise ShardError(
+                    f"{folder}: made under another configuration; restore the values that "
+                    f"{folder.parents[1] / 'campaign.json'} records, or set `results` to a new directory"
+                )

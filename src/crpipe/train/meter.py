@@ -1,4 +1,7 @@
-"""Sums of a step on the device, bands that a loss must keep to, and profiles; read at log intervals alone."""
+"""What a training measures of itself: means on the device, rates, skipped steps, a GPU's use, a profile.
+
+Values stay on the device until they are read, at log intervals alone.
+"""
 
 from __future__ import annotations
 
@@ -11,24 +14,37 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import torch
 from torch.profiler import ProfilerActivity, profile, supported_activities
 
-from crpipe.core.errors import DivergenceError
 from crpipe.core.files import atomic_write
 from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from crpipe.config.sections import TrainSection
     from crpipe.events.batch import Cursor, Events
+    from crpipe.train.checkpoints import Counters
     from crpipe.train.ranks import World
-    from crpipe.train.state import Counters
     from crpipe.train.workload import Phase
 
 QUANTILES = {"p50": 0.5, "p95": 0.95, "max": 1.0}
+GPU_PERIOD_S = 0.5
+NAMED_EVENTS = 20  # of a batch whose step was skipped
+WARM_UP_STEPS = 3  # before a profile
+PROFILE_ROWS = 25
+
+
+def totals_of_ranks(sums: Mapping[str, Tensor], world: World) -> dict[str, Tensor]:
+    """Add (sum, weight) pairs up over all ranks, with one transfer from the device."""
+    # A rank whose batches were all empty has seen fewer names than the others.
+    names = sorted({name for seen in world.gather(list(sums)) for name in seen})
+    if not names:
+        return {}
+    nothing = torch.zeros(2, dtype=torch.double, device=world.device)
+    table = world.sum(torch.stack([sums.get(name, nothing) for name in names])).cpu()
+    return dict(zip(names, table, strict=True))
 
 
 class Meter:
@@ -50,16 +66,9 @@ class Meter:
         self._series.setdefault(name, []).append(value.detach().double())
 
     def means(self, world: World) -> dict[str, float]:
-        """Read the means over all ranks without resetting: one transfer from the device."""
-        # A rank whose batches were all empty has seen fewer names than the others.
-        names = sorted({name for seen in world.gather(list(self._sums)) for name in seen})
-        if not names:
-            return {}
-        nothing = torch.zeros(2, dtype=torch.double, device=self._device)
-        table = world.sum(torch.stack([self._sums.get(name, nothing) for name in names])).cpu()
-        return {
-            name: float(total / count) for name, (total, count) in zip(names, table, strict=True) if count > 0
-        }
+        """Read the means over all ranks without resetting."""
+        totals = totals_of_ranks(self._sums, world)
+        return {name: float(total / count) for name, (total, count) in totals.items() if count > 0}
 
     def read(self, world: World) -> dict[str, float]:
         """Read means and quantiles over all ranks, and reset."""
@@ -93,7 +102,7 @@ class Smooth:
         self._past: dict[str, deque[float]] = {name: deque(maxlen=max(1, length)) for name in names}
 
     def add(self, values: dict[str, float]) -> dict[str, float]:
-        """Take the values of one log interval; give the averages."""
+        """Add the values of one log interval; return the averages."""
         for name, past in self._past.items():
             if name in values:
                 past.append(values[name])
@@ -114,7 +123,7 @@ class Clock:
 
     def __init__(self) -> None:
         self.rate = 0.0
-        self.own_rates: dict[str, float] = {}  # of phases with a schedule of their own
+        self.phase_rates: dict[str, float] = {}  # of phases with a schedule of their own
         self._reset()
 
     def _reset(self) -> None:
@@ -129,7 +138,7 @@ class Clock:
         self.steps += steps
 
     def leave_out(self, seconds: float) -> None:
-        """Take time that was no training out of the rates."""
+        """Leave time that was no training out of the rates."""
         self.started += seconds
 
     def read(self, world: World) -> dict[str, float]:
@@ -142,7 +151,7 @@ class Clock:
             "speed/wait_fraction": min(1.0, self.waited / elapsed),
             "memory/host_peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
             "learning_rate": self.rate,
-            **{f"learning_rate/{name}": rate for name, rate in self.own_rates.items()},
+            **{f"learning_rate/{name}": rate for name, rate in self.phase_rates.items()},
         }
         if world.device.type == "cuda":
             stats = torch.cuda.memory_stats(world.device)
@@ -151,9 +160,6 @@ class Clock:
             values["memory/gpu_peak_mib"] = stats["allocated_bytes.all.peak"] / 2**20
         self._reset()
         return values
-
-
-PERIOD_S = 0.5
 
 
 class GpuSampler:
@@ -184,7 +190,7 @@ class GpuSampler:
         return {"gpu/utilisation_percent": busy, "gpu/used_mib": used}
 
     def _sample(self) -> None:
-        while not self._stop.wait(PERIOD_S):
+        while not self._stop.wait(GPU_PERIOD_S):
             rates = self._nvml.nvmlDeviceGetUtilizationRates(self._handle)
             used = self._nvml.nvmlDeviceGetMemoryInfo(self._handle).used / 2**20
             self._samples.append((float(rates.gpu), used))
@@ -203,12 +209,6 @@ def _open(device: torch.device) -> tuple[Any, Any]:
         return pynvml, pynvml.nvmlDeviceGetHandleByIndex(device.index or 0)
     except pynvml.NVMLError:
         return None, None
-
-
-# Finished steps whose skip flags are still on the device; read together, to wait for it seldom.
-
-
-NAMED_EVENTS = 20
 
 
 class SkippedStep(NamedTuple):
@@ -239,13 +239,16 @@ class _Step(NamedTuple):
 
 
 def _name(event: dict[str, Any]) -> str:
-    place = f"file {event.pop(SOURCE_FILE)} row {event.pop(SOURCE_ROW)}"
+    source = f"file {event.pop(SOURCE_FILE)} row {event.pop(SOURCE_ROW)}"
     key = ", ".join(f"{name} {value}" for name, value in event.items())
-    return f"{place} ({key})" if key else place
+    return f"{source} ({key})" if key else source
 
 
 class UncountedSteps:
-    """Steps since the last reading of their flags; key: columns by which people know an event."""
+    """Finished steps whose skip flags are still on the device: read together, to wait for it seldom.
+
+    key: columns by which people know an event.
+    """
 
     def __init__(self, world: World, key: tuple[str, ...]) -> None:
         self._world = world
@@ -272,7 +275,7 @@ class UncountedSteps:
         self._steps.append(step)
 
     def count(self, counters: Counters, clock: Clock) -> list[SkippedStep]:
-        """Count the steps over all ranks with one transfer from the device; give the skipped ones."""
+        """Count the steps over all ranks with one transfer from the device; return the skipped ones."""
         if not self._steps:
             return []
         flags = torch.stack([step.bad for step in self._steps]).cpu().tolist()
@@ -292,43 +295,11 @@ class UncountedSteps:
         return skipped
 
 
-# Warns of a loss that is too large, and ends the training before it is lost.
-
-
-def check_loss_limits(
-    values: Mapping[str, float],
-    watched: Iterable[str],
-    train: TrainSection,
-    place: tuple[str, int],
-    say: Callable[[str], None],
-) -> None:
-    """Compare the watched metrics with train.warn_loss and train.stop_loss; place: link and step.
-
-    Raise DivergenceError beyond stop_loss.
-    """
-    link, step = place
-    for name, value in ((name, values[name]) for name in watched if name in values):
-        found = f"step {step}: {name} = {value:.4g} is beyond"
-        if abs(value) > train.stop_loss:
-            raise DivergenceError(
-                f"link {link}, {found} ± {train.stop_loss:g} (train.stop_loss); the last good snapshot is "
-                "kept; lower the learning rates in a new run from a checkpoint"
-            )
-        if abs(value) > train.warn_loss:
-            say(f"warning: {found} ± {train.warn_loss:g} (train.warn_loss)")
-
-
-# A profile of some training steps: the slowest operators as a table, and a trace for a browser.
-
-
-WARM_UP_STEPS = 3
-ROWS = 25
-
-
 class Profiler:
-    """Profiles some steps after a short warm-up, reports once, and then does nothing; a context manager.
+    """Profiles some steps after a short warm-up: the slowest operators, and a trace for a browser.
 
-    When the block ends earlier, it reports the steps so far.
+    A context manager that reports once, and then does nothing; when the block ends earlier, it reports the
+    steps so far.
     """
 
     def __init__(self, steps: int, path: Path, say: Callable[[str], None]) -> None:
@@ -353,19 +324,19 @@ class Profiler:
             return
         self._seen += 1
         if self._seen == 0:
-            chosen = {ProfilerActivity.CPU, ProfilerActivity.CUDA} & set(supported_activities())  # type: ignore[no-untyped-call]
-            self._profile = profile(activities=sorted(chosen, key=str))
+            kinds = {ProfilerActivity.CPU, ProfilerActivity.CUDA} & set(supported_activities())  # type: ignore[no-untyped-call]
+            self._profile = profile(activities=sorted(kinds, key=str))
             self._profile.start()
         elif self._seen == self._steps and self._profile is not None:
             self._report(self._profile)
 
-    def _report(self, found: profile) -> None:
+    def _report(self, running: profile) -> None:
         self._profile = None
-        found.stop()
+        running.stop()
         with atomic_write(self._path) as part:
-            found.export_chrome_trace(str(part))
-        averages = found.key_averages()
+            running.export_chrome_trace(str(part))
+        averages = running.key_averages()
         on_device = any(getattr(item, "self_device_time_total", 0) for item in averages)
         order = "self_device_time_total" if on_device else "self_cpu_time_total"
-        self._say(averages.table(sort_by=order, row_limit=ROWS))
+        self._say(averages.table(sort_by=order, row_limit=PROFILE_ROWS))
         self._say(f"{self._seen} steps; the trace for chrome://tracing or ui.perfetto.dev: {self._path}")

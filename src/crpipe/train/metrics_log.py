@@ -10,9 +10,9 @@ import json
 import struct
 import threading
 import time
-from collections import deque
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
@@ -26,7 +26,7 @@ from crpipe.core.errors import MachineError, PluginError
 from crpipe.core.files import atomic_write, disk_errors, sync
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -65,10 +65,10 @@ class EventFile:
 
     def __init__(self, folder: Path, name: str, resumed_step: int) -> None:
         self.path = folder / f"events.out.tfevents.{name}"
-        found = [(Event.FromString(record).step, record) for record in _records(self.path)]
-        kept = [record for step, record in found if step <= resumed_step]
-        self.last_step = max((step for step, _ in found if step <= resumed_step), default=0)
-        self._begin(kept)
+        records = [(Event.FromString(record).step, record) for record in _records(self.path)]
+        kept = [(step, record) for step, record in records if step <= resumed_step]
+        self.last_step = max((step for step, _ in kept), default=0)
+        self._begin([record for _, record in kept])
 
     def scalars(self, step: int, time_s: float, values: Mapping[str, float]) -> None:
         """Write named numbers of one step."""
@@ -105,12 +105,12 @@ class EventFile:
 
         An open file takes what is written, whatever its name: the curves would end without a word.
         """
-        found = is_present(self.path)
-        if not found:
+        deleted = not is_present(self.path)
+        if deleted:
             self._writer.close()
             self._begin([])
         sync(self.path)
-        return not found
+        return deleted
 
     def close(self) -> None:
         """Flush and close the file."""
@@ -150,12 +150,10 @@ def _records(path: Path) -> Iterator[bytes]:
         start += 16 + length
 
 
-# The user's own loggers (train.loggers): each gets the metrics in a thread that training never waits for.
-
-
 KEY = "train.loggers"
 MOST_WAITING = 1000  # rows for one logger; the oldest is dropped
 CLOSE_S = 10.0
+_TOTALS = ("events", "items", "skipped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +180,7 @@ class Logger(Protocol):
     """
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Take the metrics of one log interval, or of one validation (``validation/…``)."""
+        """Log the metrics of one log interval, or of one validation (``validation/…``)."""
 
     def close(self) -> None:
         """Send what is left; the job waits for it at most 10 s."""
@@ -194,7 +192,10 @@ def find_loggers(names: Sequence[str]) -> dict[str, Callable[[LoggedRun], Logger
 
 
 class Loggers:
-    """All loggers of a job; close it to send what is left."""
+    """The user's own loggers (train.loggers), each with a queue and a thread that training never waits for.
+
+    Close it to send what is left.
+    """
 
     def __init__(
         self,
@@ -202,28 +203,28 @@ class Loggers:
         run: LoggedRun,
         say: Callable[[str], None],
     ) -> None:
-        self._threads = [_LoggerThread(name, found, run) for name, found in classes.items()]
+        self._threads = [_LoggerThread(name, kind, run) for name, kind in classes.items()]
         self._say = say
         for thread in self._threads:
             thread.start()
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Hand the metrics to every logger, and report what went wrong since the last call."""
+        """Pass the metrics to every logger, and report what went wrong since the last call."""
         for thread in self._threads:
             thread.add(step, dict(metrics))
-        self._report(self._threads)
+        self._report()
 
     def close(self) -> None:
-        """Let all loggers finish; wait at most 10 s for all of them together."""
-        ends = time.monotonic() + CLOSE_S
+        """End all loggers; wait at most 10 s for all of them together."""
+        deadline = time.monotonic() + CLOSE_S
         for thread in self._threads:
-            thread.end()
+            thread.rows.put(None)
         for thread in self._threads:
-            thread.join(max(0.0, ends - time.monotonic()))
-        self._report(self._threads)
+            thread.join(max(0.0, deadline - time.monotonic()))
+        self._report()
         for thread in self._threads:
             if thread.is_alive():
-                left = thread.waiting()
+                left = max(thread.rows.qsize() - 1, 0)
                 self._say(
                     f"{KEY}: {thread.name} has not finished in {CLOSE_S:g} s; {left} rows of metrics not sent"
                 )
@@ -232,76 +233,51 @@ class Loggers:
                     f"{KEY}: {thread.name} was too slow: {thread.dropped} rows of metrics were not logged"
                 )
 
-    def _report(self, threads: Iterable[_LoggerThread]) -> None:
-        for thread in threads:
+    def _report(self) -> None:
+        for thread in self._threads:
             if thread.problem:
                 self._say(f"warning: {thread.problem}; training goes on without this logger")
                 thread.problem = ""
 
 
 class _LoggerThread(threading.Thread):
-    """One logger and the rows that wait for it."""
+    """One logger and the rows that wait for it; None ends it."""
 
-    def __init__(self, name: str, found: Callable[[LoggedRun], Logger], run: LoggedRun) -> None:
+    def __init__(self, name: str, kind: Callable[[LoggedRun], Logger], run: LoggedRun) -> None:
         super().__init__(name=name, daemon=True)  # one that never returns must not keep the job
+        self.rows: SimpleQueue[tuple[int, dict[str, float]] | None] = SimpleQueue()
         self.problem = ""
         self.dropped = 0
-        self._found = found
-        self._run = run
-        self._rows: deque[tuple[int, dict[str, float]]] = deque()
-        self._changed = threading.Condition()
-        self._ending = False
-        self._failed = False
+        self._kind = kind
+        self._logged_run = run
 
     def add(self, step: int, metrics: dict[str, float]) -> None:
         """Append a row; drop the oldest one when too many wait."""
-        with self._changed:
-            if self._failed:
-                return
-            if len(self._rows) >= MOST_WAITING:
-                self._rows.popleft()
+        if not self.is_alive():
+            return
+        if self.rows.qsize() >= MOST_WAITING:
+            with contextlib.suppress(Empty):  # the logger may have taken it just now
+                self.rows.get_nowait()
                 self.dropped += 1
-            self._rows.append((step, metrics))
-            self._changed.notify()
-
-    def end(self) -> None:
-        """Close the logger after the rows that wait."""
-        with self._changed:
-            self._ending = True
-            self._changed.notify()
-
-    def waiting(self) -> int:
-        """Count the rows that wait."""
-        return len(self._rows)
+        self.rows.put((step, metrics))
 
     def run(self) -> None:
         """Build the logger, hand it one row after the other, and close it."""
         try:
             with plugin_errors(f"{KEY}: {self.name} failed"):
-                logger = self._found(self._run)
-                while (row := self._next()) is not None:
+                logger = self._kind(self._logged_run)
+                while (row := self.rows.get()) is not None:
                     logger.log(*row)
                 logger.close()
         except (PluginError, MachineError) as error:
-            with self._changed:
-                self._failed = True
-                self._rows.clear()
             self.problem = str(error)
-
-    def _next(self) -> tuple[int, dict[str, float]] | None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._rows or self._ending)
-            return self._rows.popleft() if self._rows else None
-
-
-# The files and loggers that the leading rank of a training job writes its metrics to.
-
-
-_TOTALS = ("events", "items", "skipped")
 
 
 class Outputs:
-    """metrics.jsonl, a TensorBoard file, and the loggers of train.loggers; a context manager."""
+    """What the leading rank writes its metrics to: metrics.jsonl, a TensorBoard file, the user's loggers.
+
+    A context manager.
+    """
 
     def __init__(
         self,
@@ -347,9 +323,9 @@ class Outputs:
         self._events.scalars(row["step"], now, shown)
         self._loggers.log(row["step"], shown)
 
-    def histograms(self, step: int, found: Mapping[str, NDArray[Any]]) -> None:
+    def histograms(self, step: int, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Write distributions to TensorBoard."""
-        for tag, values in found.items():
+        for tag, values in arrays.items():
             self._events.histogram(step, time.time(), tag, values)
 
     def hyper_parameters(self, step: int, keys: Mapping[str, Any], metrics: Mapping[str, float]) -> None:

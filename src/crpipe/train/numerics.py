@@ -67,7 +67,7 @@ def add_to(known: Sequence[Numerics], here: Numerics) -> list[Numerics]:
     return [*known, *([] if here in known else [dict(here)])]
 
 
-def short(known: Sequence[Numerics]) -> list[str]:
+def hashes(known: Sequence[Numerics]) -> list[str]:
     """Return a hash for each, as a receipt holds them."""
     return [digest(each) for each in known]
 
@@ -78,36 +78,36 @@ def difference(known: Sequence[Numerics], here: Numerics) -> str:
         return "made by an earlier version of crpipe, whose results differ in their last bits"
     last = known[-1]
     names = [name for name in _WORDS if last.get(name) != here.get(name)]
-    said = [
+    parts = [
         f"{_WORDS[name]} {last.get(name)}, here {here.get(name)}"
         if name not in _RESULTS
         else f"other {_WORDS[name]}"
         for name in names
     ]
     if "library" in names:
-        said[-1 if names[-1] == "library" else names.index("library")] += f" (here: {c_library()})"
-    return "; ".join(said)
+        parts[names.index("library")] += f" (here: {c_library()})"
+    return "; ".join(parts)
 
 
-def judge(
+def compare(
     known: Sequence[Numerics], here: Numerics, what: str, policy: str, say: Callable[[str], None]
 ) -> None:
     """Compare how a state was computed with how this process computes; the same: silent.
 
     Another: one line, or CheckpointError where ``policy`` is refuse.
     """
-    found = difference(known, here)
-    if not found:
+    other = difference(known, here)
+    if not other:
         return
     if policy == "refuse":
         raise CheckpointError(
-            f"{what}: computed with other numerics: {found}; run on the same kind of node with the same "
+            f"{what}: computed with other numerics: {other}; run on the same kind of node with the same "
             "number of threads, or accept other last bits with train.numerics: warn"
         )
-    say(f"{what}: computed with other numerics, so the last bits will differ: {found}")
+    say(f"{what}: computed with other numerics, so the last bits will differ: {other}")
 
 
-def recorded(state: Mapping[str, Any]) -> list[Numerics]:
+def numerics_of(state: Mapping[str, Any]) -> list[Numerics]:
     """Return how a snapshot or checkpoint was computed; empty where an earlier version made it."""
     return list(state.get("numerics", []))
 
@@ -129,12 +129,12 @@ def _products() -> Iterator[Tensor]:
     """Multiply as layers do, forward and backward, and add up."""
     values = _numbers(256 * 67 + 67 * 48)
     left, right = values[: 256 * 67].view(256, 67), values[256 * 67 :].view(67, 48)
-    made = torch.addmm(right[0], left, right)
-    yield from (made, left.t() @ made, left.double() @ right.double())
+    product = torch.addmm(right[0], left, right)
+    yield from (product, left.t() @ product, left.double() @ right.double())
     yield functional.layer_norm(left, (67,))
     yield from (left.sum(), left.mean(dim=0), left.square().mean(dim=1), left.norm())
     yield torch.zeros(16, 67).index_add_(0, torch.arange(256) % 16, left)
-    heads = made.view(4, 4, 16, 48)
+    heads = product.view(4, 4, 16, 48)
     yield functional.scaled_dot_product_attention(heads, heads, heads)
     yield functional.conv2d(left.view(1, 1, 256, 67), right[:3, :3].reshape(1, 1, 3, 3))
 

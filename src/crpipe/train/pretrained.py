@@ -15,7 +15,7 @@ from crpipe.core.ranges import HASH_DIGITS
 from crpipe.train.checkpoints import checkpoint_file, verified
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from torch import Tensor
 
@@ -28,21 +28,21 @@ _HASHED = re.compile(rf"-[0-9a-f]{{{HASH_DIGITS}}}$")
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Which weights are loaded: ``chosen`` has, for each name here, the name there.
+    """Which weights are loaded: ``names`` has, for each name here, the name there.
 
     missing: weights of the model that keep their initial values. unexpected: weights there without a place.
     """
 
-    chosen: Mapping[str, str]
+    names: Mapping[str, str]
     missing: tuple[str, ...]
     unexpected: tuple[str, ...]
 
     def describe(self) -> str:
         """Return a line for a person, with the first names of each list."""
-        total = len(self.chosen) + len(self.missing)
+        total = len(self.names) + len(self.missing)
         return (
-            f"{_KEY}: loaded {len(self.chosen)} of {total} weights; "
-            f"missing: {short(self.missing)}; unexpected: {short(self.unexpected)}"
+            f"{_KEY}: loaded {len(self.names)} of {total} weights; "
+            f"missing: {list_names(self.missing)}; unexpected: {list_names(self.unexpected)}"
         )
 
     def record(self, source: Saved, warning: str = "") -> LoadedWeights:
@@ -50,7 +50,7 @@ class Match:
         return LoadedWeights(
             checkpoint=str(source.path),
             sha256=source.sha256,
-            loaded=dict(self.chosen),
+            loaded=dict(self.names),
             missing=tuple(self.missing),
             unexpected=tuple(self.unexpected),
             warning=warning or None,
@@ -76,8 +76,11 @@ def find_source(init_from: str) -> Saved:
     return verified(path)
 
 
-def has_seen(source: Saved, keys: Mapping[str, Any]) -> str:
-    """Warn of a checkpoint of an earlier crpipe, where the size of an event came before its part."""
+def held_out_warning(source: Saved, keys: Mapping[str, Any]) -> str:
+    """Return a warning of a checkpoint that may have seen held-out events, or "".
+
+    In an earlier crpipe the size of an event came before its part.
+    """
     if keys.get(PARTS_FIRST):
         return ""
     return (
@@ -96,15 +99,15 @@ def match_weights(
     shape here.
     """
     if prefixes:
-        chosen = _mapped(own, there, prefixes)
+        names = _mapped(own, there, prefixes)
     else:
-        chosen = {name: name for name in there if name in own and own[name].shape == there[name].shape}
-    if not chosen:
+        names = {name: name for name in there if name in own and own[name].shape == there[name].shape}
+    if not names:
         raise CheckpointError(f"{_KEY}: no weight of the checkpoint fits the model; nothing was loaded")
-    used = set(chosen.values())
+    used = set(names.values())
     return Match(
-        chosen,
-        tuple(sorted(name for name in own if name not in chosen)),
+        names,
+        tuple(sorted(name for name in own if name not in names)),
         tuple(sorted(name for name in there if name not in used)),
     )
 
@@ -112,7 +115,7 @@ def match_weights(
 def _mapped(
     own: Mapping[str, Tensor], there: Mapping[str, Tensor], prefixes: Mapping[str, str]
 ) -> dict[str, str]:
-    chosen: dict[str, str] = {}
+    names: dict[str, str] = {}
     useful = set()
     for name, value in there.items():
         fitting = [prefix for prefix in prefixes if name.startswith(prefix)]
@@ -127,24 +130,24 @@ def _mapped(
                 f"train.init_map: {name} is {list(value.shape)} in the checkpoint, but {here} is "
                 f"{list(own[here].shape)} in the model; map a part that has the same shapes"
             )
-        if here in chosen:
-            raise CheckpointError(f"train.init_map: both {chosen[here]} and {name} are mapped to {here}")
-        chosen[here] = name
+        if here in names:
+            raise CheckpointError(f"train.init_map: both {names[here]} and {name} are mapped to {here}")
+        names[here] = name
         useful.add(prefix)
     for prefix, here in prefixes.items():
         if prefix not in useful:
             raise CheckpointError(
                 f"train.init_map: {prefix!r}: {here!r} matches nothing; weights in the checkpoint begin with "
-                f"{short(_beginnings(there))}, those of the model with {short(_beginnings(own))}"
+                f"{list_names(_beginnings(there))}, those of the model with {list_names(_beginnings(own))}"
             )
-    return chosen
+    return names
 
 
 def _beginnings(weights: Mapping[str, Tensor]) -> list[str]:
     return sorted({name.partition(".")[0] + "." for name in weights})
 
 
-def short(names: Any) -> str:
+def list_names(names: Iterable[str]) -> str:
     """List some names; how many more there are, in words."""
     listed = sorted(names)
     more = f" and {len(listed) - _MAX_NAMES} more" if len(listed) > _MAX_NAMES else ""

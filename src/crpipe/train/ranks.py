@@ -91,16 +91,16 @@ def joined(device: str) -> Iterator[World]:
     """Join the other ranks, if torchrun started any, for the length of the block."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     rank = int(os.environ.get("RANK", "0"))
-    chosen = find_device(device, int(os.environ.get("LOCAL_RANK", "0")))
-    if chosen.type == "cuda":
+    device_here = find_device(device, int(os.environ.get("LOCAL_RANK", "0")))
+    if device_here.type == "cuda":
         _refuse_missing_gpus(int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-        torch.cuda.set_device(chosen)  # collectives of plain objects go through the current device
+        torch.cuda.set_device(device_here)  # collectives of plain objects go through the current device
     if size == 1:
-        yield World(0, 1, chosen)
+        yield World(0, 1, device_here)
         return
-    dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
+    dist.init_process_group("nccl" if device_here.type == "cuda" else "gloo")
     try:
-        yield World(rank, size, chosen)
+        yield World(rank, size, device_here)
         # A rank that ends while another still writes the checkpoint can abort in torch's own threads, and
         # torchrun then kills the writer: all ranks end together.
         dist.barrier()
@@ -144,9 +144,9 @@ def find_device(choice: str, local_rank: int = 0) -> torch.device:
 
 def use_threads(threads: int) -> None:
     """Compute with ``train.threads`` CPU threads; with 0, this process's share of the CPUs of its job."""
-    given = int(os.environ.get("SLURM_CPUS_PER_TASK", "0")) or len(os.sched_getaffinity(0))
-    beside = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # torchrun's processes on this node share the job's
-    torch.set_num_threads(threads or max(given // beside, 1))
+    cpus = int(os.environ.get("SLURM_CPUS_PER_TASK", "0")) or len(os.sched_getaffinity(0))
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # of torchrun on this node: they share the CPUs
+    torch.set_num_threads(threads or max(cpus // processes, 1))
 
 
 def use_large_pages() -> None:
@@ -169,11 +169,8 @@ def keep_freed_memory() -> None:
         libc.mallopt(_TRIM_THRESHOLD, 256 << 20)
 
 
-# What a link is trained on: device, ranks and versions, for the journal and the reports.
-
-
 def machine(world: World) -> dict[str, str | int]:
-    """Name the device of the leading rank, the number of ranks, and the versions that compute."""
+    """Name what a link is trained on, for the journal: device, number of ranks, and versions."""
     gpu = world.device.type == "cuda"
     return {
         "device": torch.cuda.get_device_name(world.device) if gpu else world.device.type,

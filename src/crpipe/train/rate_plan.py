@@ -24,10 +24,8 @@ def rate_plan(campaign: Campaign) -> RatePlan:
     schedules = Schedules.of(config.train, {phase.name: phase.schedule for phase in phases})
     curves = []
     for phase in phases:
-        chosen = schedules.own.get(phase.name, schedules.common)
-        curves.append(
-            RateCurve(phase.name, chosen.kind, chosen.factor, phase.optimizer.learning_rate, chosen.warms_up)
-        )
+        schedule, rate = schedules.of_phases.get(phase.name, schedules.common), phase.optimizer.learning_rate
+        curves.append(RateCurve(phase.name, schedule.kind, schedule.factor, rate, schedule.warms_up))
     links = campaign.chain.links
     per_step = max(phase.repeat for phase in phases) if config.train.fresh_batches else 1
     return RatePlan(

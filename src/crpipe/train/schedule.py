@@ -42,7 +42,7 @@ class Schedule:
 
     @classmethod
     def of(cls, train: TrainSection) -> Self:
-        """Take the schedule from the configuration."""
+        """Return the schedule of the configuration."""
         return cls(
             train.warmup_steps,
             train.decay_from,
@@ -87,7 +87,7 @@ class Schedules:
     """The schedules of a training: of the configuration, and of the phases that ask for another one."""
 
     common: Schedule
-    own: Mapping[str, Schedule]
+    of_phases: Mapping[str, Schedule]
 
     @classmethod
     def of(cls, train: TrainSection, phases: Mapping[str, Schedule | None]) -> Self:
@@ -97,20 +97,20 @@ class Schedules:
         leaves the campaign's length out, unless train.horizon_ranges is set.
         """
         common = Schedule.of(train)
-        own = {name: schedule for name, schedule in phases.items() if schedule is not None}
-        ending = [name for name, schedule in own.items() if schedule.ends]
+        of_phases = {name: schedule for name, schedule in phases.items() if schedule is not None}
+        ending = [name for name, schedule in of_phases.items() if schedule.ends]
         if ending and not common.ends and not train.horizon_ranges:
             raise ConfigError(
                 f"train.horizon_ranges: the learning rate of {', '.join(ending)} ends with the campaign, but "
                 f"that of train.schedule: {train.schedule} does not; set the number of ranges over which it "
                 "runs (counted once for each round), for example train.horizon_ranges: 100"
             )
-        return cls(common, own)
+        return cls(common, of_phases)
 
     def factors(self, step: int, progress: float) -> tuple[float, dict[str, float]]:
         """Return the share of the full rate, and those of the phases that have their own."""
-        own = {name: schedule.factor(step, progress) for name, schedule in self.own.items()}
-        return self.common.factor(step, progress), own
+        of_phases = {name: schedule.factor(step, progress) for name, schedule in self.of_phases.items()}
+        return self.common.factor(step, progress), of_phases
 
 
 def _between(start: float, end: float, share: float) -> float:

@@ -5,7 +5,6 @@ Random generators are not part of it: every step seeds its own from (seed, step,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,9 +13,8 @@ from torch import nn
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
 from crpipe.core.errors import CheckpointError, ConfigError
-from crpipe.events.batch import Cursor
-from crpipe.train.checkpoints import FORMAT
-from crpipe.train.pretrained import match_weights, short
+from crpipe.train.checkpoints import FORMAT, Counters
+from crpipe.train.pretrained import list_names, match_weights
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,38 +24,6 @@ if TYPE_CHECKING:
     from crpipe.train.numerics import Numerics
     from crpipe.train.pretrained import Match
     from crpipe.train.workload import OptimizerSpec, Phase
-
-
-@dataclass
-class Counters:
-    """The position of training. Totals are those of the whole chain; ``range_step`` counts in one link."""
-
-    step: int = 0
-    range_step: int = 0
-    cursor: Cursor = field(default_factory=lambda: Cursor(0, 0))
-    events: int = 0
-    items: int = 0
-    skipped: int = 0
-    skipped_in_row: int = 0
-
-    def state(self) -> dict[str, Any]:
-        """Return plain values for a snapshot."""
-        return {**vars(self), "cursor": list(self.cursor)}
-
-    def of_next_link(self) -> Counters:
-        """Keep the chain's totals; the position inside the link is its beginning."""
-        return Counters(
-            step=self.step,
-            events=self.events,
-            items=self.items,
-            skipped=self.skipped,
-            skipped_in_row=self.skipped_in_row,
-        )
-
-    @classmethod
-    def restored(cls, state: Mapping[str, Any]) -> Counters:
-        """Load what ``state`` gave."""
-        return cls(**{**state, "cursor": Cursor(*state["cursor"])})
 
 
 class Backup:
@@ -73,11 +39,11 @@ class Backup:
         # clone(): a single tensor is flattened without a copy.
         self._copies = [_flatten_dense_tensors(group).clone() for group in self._groups]  # type: ignore[no-untyped-call]
 
-    def restore_where(self, wanted: Tensor) -> None:
-        """Return the tensors their old values where ``wanted`` (scalar, 0 or 1) is 1."""
+    def restore_where(self, flag: Tensor) -> None:
+        """Restore the old values of the tensors where ``flag`` (scalar, 0 or 1) is 1."""
         for group, copy in zip(self._groups, self._copies, strict=True):
-            chosen = torch.where(wanted > 0, copy, _flatten_dense_tensors(group))  # type: ignore[no-untyped-call]
-            torch._foreach_copy_(group, _unflatten_dense_tensors(chosen, group))  # type: ignore[no-untyped-call]
+            values = torch.where(flag > 0, copy, _flatten_dense_tensors(group))  # type: ignore[no-untyped-call]
+            torch._foreach_copy_(group, _unflatten_dense_tensors(values, group))  # type: ignore[no-untyped-call]
 
 
 class TrainState:
@@ -94,19 +60,15 @@ class TrainState:
         }
         self.seed = seed
         self.generator = torch.Generator(device)
-        self.averaged = self._averaged_names()
-        self.average = {name: value.detach().clone() for name, value in self._averaged().items()}
-        self.shares = {phase.name: 1.0 for phase in phases}  # of the learning rate; see Phase.throttle
+        averaged = {id(p) for phase in phases if phase.average for p in self.params[phase.name]}
+        # The parameters whose average is kept, and their averages, by name.
+        self.averaged = {
+            name: parameter for name, parameter in self.model.named_parameters() if id(parameter) in averaged
+        }
+        self.average = {name: parameter.detach().clone() for name, parameter in self.averaged.items()}
+        self.rate_factors = {phase.name: 1.0 for phase in phases}  # lowered by Phase.throttle
         self.counters = Counters()
         self.numerics: list[Numerics] = []  # how the steps of this link were computed, each kind once
-
-    def _averaged_names(self) -> list[str]:
-        chosen = {id(p) for phase in self.phases if phase.average for p in self.params[phase.name]}
-        return [name for name, parameter in self.model.named_parameters() if id(parameter) in chosen]
-
-    def _averaged(self) -> dict[str, Tensor]:
-        named = dict(self.model.named_parameters())
-        return {name: named[name] for name in self.averaged}
 
     def trained(self, phase: Phase) -> list[nn.Parameter]:
         """List the parameters that a phase changes in the coming step: without those that are frozen."""
@@ -117,13 +79,17 @@ class TrainState:
         ]
 
     def seed_step(self, rank: int) -> None:
-        """Seed this step's random numbers, those of ``generator`` and of torch's own (dropout) alike."""
-        sequence = np.random.SeedSequence([self.seed, self.counters.step, rank])
+        """Seed this step's random numbers."""
+        self.seed_random(self.seed, self.counters.step, rank)
+
+    def seed_random(self, *key: int) -> None:
+        """Seed the random numbers of ``generator`` and of torch's own (dropout) alike."""
+        sequence = np.random.SeedSequence(key)
         seed = int(sequence.generate_state(1, np.uint64)[0] >> 1)
         self.generator.manual_seed(seed)
         torch.manual_seed(seed)
 
-    def hold(self) -> Backup:
+    def backup(self) -> Backup:
         """Copy what a training step may have changed when it turns out bad: weights, buffers, moments.
 
         Excludes the last phase when it takes a single optimizer step: the fused optimizer skips it itself.
@@ -149,16 +115,16 @@ class TrainState:
         step = self.counters.step
         weight = (1.0 - min(decay, (1.0 + step) / (10.0 + step))) * (1.0 - keep)
         with torch.no_grad():
-            for name, value in self._averaged().items():
+            for name, value in self.averaged.items():
                 self.average[name].lerp_(value, weight.to(value.dtype))
 
     def throttle(self, values: Mapping[str, float]) -> list[str]:
         """Lower the learning rate of phases whose metric exceeds its limit; return their names."""
         lowered = []
         for phase in self.phases:
-            rule, share = phase.throttle, self.shares[phase.name]
-            if rule and values.get(f"{phase.name}/{rule.metric}", 0.0) > rule.above and share > rule.least:
-                self.shares[phase.name] = max(share * rule.factor, rule.least)
+            rule, factor = phase.throttle, self.rate_factors[phase.name]
+            if rule and values.get(f"{phase.name}/{rule.metric}", 0.0) > rule.above and factor > rule.least:
+                self.rate_factors[phase.name] = max(factor * rule.factor, rule.least)
                 lowered.append(phase.name)
         return lowered
 
@@ -170,7 +136,7 @@ class TrainState:
             "model": self.model.state_dict(),
             "average": self.average,
             "optimizers": {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()},
-            "shares": self.shares,
+            "shares": self.rate_factors,
             "counters": self.counters.state(),
             "numerics": self.numerics,
         }
@@ -179,7 +145,7 @@ class TrainState:
         """Load a snapshot or a parent's checkpoint of the same configuration."""
         self.load_weights(state)
         self.load_optimizers(state, "refuse")
-        self.shares = dict(state["shares"])
+        self.rate_factors = dict(state["shares"])
         self.counters = Counters.restored(state["counters"])
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
@@ -189,7 +155,7 @@ class TrainState:
         except RuntimeError as error:
             raise CheckpointError(f"the checkpoint's weights do not fit the model: {error}") from error
         if self.average.keys() != state["average"].keys():
-            changed = short(self.average.keys() ^ state["average"].keys())
+            changed = list_names(self.average.keys() ^ state["average"].keys())
             raise CheckpointError(f"the checkpoint's averaged weights are not those of the model: {changed}")
         for name in self.averaged:
             self.average[name].copy_(state["average"][name])
@@ -201,24 +167,25 @@ class TrainState:
         """
         there = state["model"]
         match = match_weights(self.model.state_dict(), there, prefixes)
-        found = {here: there[name] for here, name in match.chosen.items()}
+        weights = {here: there[name] for here, name in match.names.items()}
         try:
-            self.model.load_state_dict(found, strict=False)
+            self.model.load_state_dict(weights, strict=False)
         except RuntimeError as error:  # a module refuses weights that were made for another scaling, say
             raise CheckpointError(f"train.init_from: {error}") from error
         for here in self.averaged:
-            if here in match.chosen:
-                name = match.chosen[here]
+            if here in match.names:
+                name = match.names[here]
                 self.average[here].copy_(state["average"].get(name, there[name]))
         return match
 
     def continue_from(self, state: Mapping[str, Any], policy: str) -> str:
-        """Go on from a finished link of another run: weights, counters, shares of throttled rates.
+        """Go on from a finished link of another run: weights, counters, factors of throttled rates.
 
         The optimizers' state is loaded where it fits (see ``load_optimizers``).
         """
         self.load_weights(state)
-        self.shares |= {name: share for name, share in state["shares"].items() if name in self.shares}
+        factors = {name: each for name, each in state["shares"].items() if name in self.rate_factors}
+        self.rate_factors |= factors
         self.counters = Counters.restored(state["counters"]).of_next_link()
         return self.load_optimizers(state, policy)
 
@@ -231,15 +198,15 @@ class TrainState:
         for name, optimizer in self.optimizers.items():
             saved = state["optimizers"].get(name)
             if saved is not None and _same_optimizer(optimizer, saved):
-                _take_moments(optimizer, saved)
+                _load_moments(optimizer, saved)
             else:
                 fresh.append(name)
         if fresh and policy == "refuse":
             raise CheckpointError(
-                f"the optimizer of {short(fresh)} differs from the checkpoint's; with train.init_from, "
+                f"the optimizer of {list_names(fresh)} differs from the checkpoint's; with train.init_from, "
                 "train.on_optimizer_change: reset starts it from a fresh state"
             )
-        return f"optimizers with a fresh state: {short(fresh)}"
+        return f"optimizers with a fresh state: {list_names(fresh)}"
 
 
 def _frozen(phase: Phase, model: nn.Module, params: Sequence[nn.Parameter]) -> set[int]:
@@ -247,11 +214,11 @@ def _frozen(phase: Phase, model: nn.Module, params: Sequence[nn.Parameter]) -> s
     if phase.frozen is None:
         return set()
     frozen = {id(parameter) for parameter in phase.frozen(model)}
-    if frozen - {id(parameter) for parameter in params}:
-        foreign = frozen - {id(parameter) for parameter in params}
+    foreign = frozen - {id(parameter) for parameter in params}
+    if foreign:
         names = [name for name, parameter in model.named_parameters() if id(parameter) in foreign]
         raise ConfigError(
-            f"phase {phase.name}: frozen names parameters that are not among its params: {short(names)}"
+            f"phase {phase.name}: frozen names parameters that are not among its params: {list_names(names)}"
         )
     return frozen
 
@@ -297,13 +264,13 @@ def _optimizer(params: list[nn.Parameter], spec: OptimizerSpec) -> torch.optim.O
     return optimizer
 
 
-def _take_moments(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> None:
+def _load_moments(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> None:
     """Load the state of each parameter, but keep this run's own betas, momentum and weight decay."""
-    own = [
+    kept = [
         {name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups
     ]
     optimizer.load_state_dict(dict(saved))
-    for group, options in zip(optimizer.param_groups, own, strict=True):
+    for group, options in zip(optimizer.param_groups, kept, strict=True):
         group.update(options)
 
 

@@ -26,17 +26,21 @@ if TYPE_CHECKING:
     from crpipe.train.meter import Meter
     from crpipe.train.ranks import World
     from crpipe.train.state import TrainState
-    from crpipe.train.workload import Batch, Phase, Workload
-
-# With train.detect_anomaly: an error that names the first operation whose gradient is not finite.
-
+    from crpipe.train.workload import Batch, Metrics, Phase, Workload
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+_RECOMPILATIONS = 64
+_SENTENCES = 3  # of torch's message on memory: what was asked for, of which GPU, how much is free
+# What to do where a trained model is used on blocks of events.
+LESS_AT_ONCE = "lower load.budget_items or evaluate.batch_events, which bound what is computed at once"
 
 
 @contextlib.contextmanager
 def named_anomaly(phase: str) -> Iterator[None]:
-    """Turn what torch's anomaly detection finds in the block into a TrainError; nothing while it is off."""
+    """Turn what torch's anomaly detection finds into a TrainError that names the operation.
+
+    Nothing while train.detect_anomaly is off.
+    """
     if not torch.is_anomaly_enabled():
         yield
         return
@@ -65,10 +69,10 @@ def refuse_not_finite(phase: str, loss: Tensor) -> None:
 def _place(heard: list[warnings.WarningMessage]) -> str:
     """Name the file and line of the forward pass, from torch's warning."""
     frames = [frame for each in heard for frame in _FRAME.findall(str(each.message))]
-    own = [frame for frame in frames if "/torch/" not in frame[0]] or frames
-    if not own:
+    outside = [frame for frame in frames if "/torch/" not in frame[0]] or frames
+    if not outside:
         return ""
-    file, line = own[-1]
+    file, line = outside[-1]
     return f" ({'/'.join(Path(file).parts[-2:])}, line {line})"
 
 
@@ -115,12 +119,12 @@ class Stepper:
         group: Sequence[tuple[Events, Cursor]],
         seed: tuple[int, ...],
         rate: float,
-        own_rates: Mapping[str, float] | None = None,
+        phase_rates: Mapping[str, float] | None = None,
         ready: Mapping[Cursor, list[Micro]] | None = None,
     ) -> Tensor:
         """Run all phases on a group of batches at ``rate`` times their learning rates.
 
-        own_rates: the same for the phases that have a schedule of their own, by their names.
+        phase_rates: the same for the phases that have a schedule of their own, by their names.
         ready: the micro-batches of those batches that were collated ahead; the others are collated here.
         Repeat r of a phase trains on batch r, counted from the group's end; a shorter last group means fewer
         repeats. Return a scalar on the device: 1 when the step was skipped, else 0. A skipped step changes
@@ -128,16 +132,16 @@ class Stepper:
         """
         bad = torch.zeros((), device=self.world.device)
         self.state.seed_step(self.world.rank)
-        before = self.state.hold()
-        made = dict(ready or {})
-        rates = own_rates or {}
+        before = self.state.backup()
+        collated = dict(ready or {})
+        rates = phase_rates or {}
         for phase in self._active_phases():
             self._train_only(phase)
+            phase_rate = rates.get(phase.name, rate)
             for events, cursor in self._batches_of(phase, group):
-                if cursor not in made:
-                    made[cursor] = list(self._micro(events, (*seed, *cursor)))
-                own = rates.get(phase.name, rate)
-                bad = self._optimize(phase, made[cursor], self._weight_of(events), own, bad)
+                if cursor not in collated:
+                    collated[cursor] = list(self._micro(events, (*seed, *cursor)))
+                bad = self._optimize(phase, collated[cursor], self._weight_of(events), phase_rate, bad)
         before.restore_where(bad)
         self.state.update_average(self.train.ema, bad)
         return bad
@@ -148,20 +152,22 @@ class Stepper:
         for phase in self._active_phases():
             self._train_only(phase)
             for batch, share in self._micro(events, seed):
-                with self.autocast:
-                    loss, _ = phase.loss(self.state.model, self._on_device(batch), self.state.generator)
+                loss, _ = self._loss(phase, batch)
                 (loss * share).backward()  # type: ignore[no-untyped-call]
 
     def measure(self, events: Events, seed: tuple[int, ...]) -> Iterator[tuple[str, Tensor, float]]:
         """Yield (name, value, weight) of every phase's loss and metrics on a batch, without any step."""
-        made, total = list(self._micro(events, seed)), self._weight_of(events)
+        micro, total = list(self._micro(events, seed)), self._weight_of(events)
         for phase in self.state.phases:
             self._train_only(phase)  # a gradient penalty needs gradients, also where nothing is trained
-            for batch, share in made:
-                with self.autocast:
-                    loss, metrics = phase.loss(self.state.model, self._on_device(batch), self.state.generator)
+            for batch, share in micro:
+                loss, metrics = self._loss(phase, batch)
                 for name, value in {"loss": loss, **metrics}.items():
                     yield f"{phase.name}/{name}", value.detach(), share * total
+
+    def _loss(self, phase: Phase, batch: Batch) -> tuple[Tensor, Metrics]:
+        with self.autocast:
+            return phase.loss(self.state.model, self._on_device(batch), self.state.generator)
 
     def _batches_of(
         self, phase: Phase, group: Sequence[tuple[Events, Cursor]]
@@ -174,9 +180,9 @@ class Stepper:
         return [phase for phase in self.state.phases if self.state.trained(phase)]
 
     def _train_only(self, phase: Phase) -> None:
-        own = {id(parameter) for parameter in self.state.trained(phase)}
+        trained = {id(parameter) for parameter in self.state.trained(phase)}
         for parameter in self.state.model.parameters():
-            parameter.requires_grad_(id(parameter) in own)
+            parameter.requires_grad_(id(parameter) in trained)
 
     def _optimize(
         self, phase: Phase, micro: Sequence[Micro], total: float, rate: float, bad: Tensor
@@ -185,8 +191,7 @@ class Stepper:
         optimizer.zero_grad(set_to_none=True)
         for batch, share in micro:
             with named_anomaly(phase.name):
-                with self.autocast:
-                    loss, metrics = phase.loss(self.state.model, self._on_device(batch), self.state.generator)
+                loss, metrics = self._loss(phase, batch)
                 (loss * share).backward()  # type: ignore[no-untyped-call]
             refuse_not_finite(phase.name, loss.detach())
             bad = _or_not_finite(bad, loss.detach())
@@ -199,7 +204,7 @@ class Stepper:
         bad = _or_not_finite(bad, norm)
         self._clip(phase, params, norm)
         for group in optimizer.param_groups:
-            group["lr"] = phase.optimizer.learning_rate * rate * self.state.shares[phase.name]
+            group["lr"] = phase.optimizer.learning_rate * rate * self.state.rate_factors[phase.name]
         optimizer.found_inf = bad  # type: ignore[attr-defined]
         optimizer.step()
         return bad
@@ -266,12 +271,6 @@ def _norm(params: Sequence[nn.Parameter]) -> Tensor:
     return torch.nn.utils.get_total_norm(gradients)
 
 
-# Compiled modules where that works: one probe on a real batch decides, eager otherwise.
-
-
-_RECOMPILATIONS = 64
-
-
 def compile_modules(model: nn.Module, probe: Callable[[], None], say: Callable[[str], None]) -> bool:
     """Compile each child of ``model`` in place and run ``probe``; go back to eager, saying why, if it fails.
 
@@ -307,14 +306,6 @@ def _compile(module: nn.Module) -> None:
 def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return lines[0][:200] if lines else type(error).__name__
-
-
-# An error that says which key to change when the memory of a GPU is too small.
-
-
-# What to do where a trained model is used on blocks of events.
-LESS_AT_ONCE = "lower load.budget_items or evaluate.batch_events, which bound what is computed at once"
-_SENTENCES = 3  # of torch's message: what was asked for, of which GPU, how much is free
 
 
 @contextlib.contextmanager

@@ -184,7 +184,7 @@ class UsesHistograms(Protocol):
     """
 
     def use_histograms(self, histograms: Mapping[str, Histogram]) -> None:
-        """Take the histograms, by column, of all ranges that the link trains on; before ``model``.
+        """Use the histograms, by column, of all ranges that the link trains on; called before ``model``.
 
         Called in training alone: what an evaluation or a prediction needs of them belongs into the model.
         """
@@ -264,7 +264,7 @@ class Generates(Protocol):
     def generate(
         self, model: nn.Module, events: Events, multiplicity: NDArray[np.int64], generator: torch.Generator
     ) -> Events:
-        """Make events with the given columns and numbers of items; the items of ``events`` are not read."""
+        """Generate events of the given columns and numbers of items; the items of ``events`` are not read."""
 
 
 WORKLOAD_MEMBERS = (
@@ -287,7 +287,7 @@ def build_workload(name: str, options: Mapping[str, Any]) -> Workload:
 
 
 def open_workload(name: str, options: Mapping[str, Any], tables: Tables) -> Workload:
-    """Build a workload, and give it the side tables that it needs; raise ConfigError when one is missing."""
+    """Build a workload with the side tables that it needs; raise ConfigError when one is missing."""
     workload = build_workload(name, options)
     if isinstance(workload, UsesTables):
         for needed in workload.needs:
@@ -308,7 +308,7 @@ def wanted_histograms(workload: Workload) -> tuple[str, ...]:
 
 
 def give_histograms(workload: Workload, name: str, histograms: Mapping[str, Histogram]) -> None:
-    """Hand the histograms over where the workload uses them."""
+    """Pass the histograms to a workload that uses them."""
     if isinstance(workload, UsesHistograms):
         with plugin_errors(f"train.workload: {name}.use_histograms failed"):
             workload.use_histograms(histograms)
@@ -345,9 +345,6 @@ class WorkloadCall(plugin_errors):
         first = 0 if self._index is None else int(self._index[0])
         file, row = columns[SOURCE_FILE][first], columns[SOURCE_ROW][first]
         return f"{method} failed on {count} events, the first from file {file} row {row}"
-
-
-# Weights of events: who must use them, and where a workload finds them.
 
 
 def check_weighted(workload: Workload, name: str, layout: Layout) -> None:

@@ -1,1 +1,1 @@
-"""What the Snakemake workflow decides, as functions of plain values: nothing here imports Snakemake."""
+"""What the Snakemake workflow decides, as functions of plain values; and `crpipe run`."""

@@ -6,7 +6,6 @@ import contextlib
 import os
 import shlex
 import shutil
-import signal
 import subprocess
 import tempfile
 import threading
@@ -20,14 +19,15 @@ from crpipe.core.errors import ConfigError, DiskError, LeaseError, MachineError,
 from crpipe.core.files import atomic_write, disk_errors
 from crpipe.core.lease import is_claimed, is_held, lease, mount_of
 from crpipe.core.paths import OUTLIERS
+from crpipe.core.signals import HEAD_SIGNALS, StopRequest
 from crpipe.core.text import printable
 from crpipe.report.failures import explain
 from crpipe.report.state_types import ask_slurm, has_slurm
+from crpipe.workflow.monitor import RUN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
-    from types import FrameType
 
     from crpipe.campaign.campaign import Campaign
     from crpipe.core.lease import Row
@@ -231,85 +231,63 @@ def jobs_left(own_job: str, say: Callable[[str], None]) -> list[str]:
 _LOOK_S = 0.3
 STOPPING = "stopping: jobs on this machine write a snapshot, those of a cluster are cancelled"
 _AGAIN = "already stopping; waiting for the jobs to write their snapshots"
+# Each job is started in a session of its own: Ctrl-C in a terminal, or a terminal that is closed, reaches the
+# head alone, and a job gets each signal once.
+OWN_SESSION = {"start_new_session": True}
 
 
-class HeadStop:
-    """Turns the first SIGINT or SIGTERM into the end of the workflow; later ones change nothing.
+def head_stop() -> StopRequest:
+    """Return what takes the signals of the workflow's process."""
+    return StopRequest(again=lambda: _print(_AGAIN))
 
-    jobs: names the local jobs that run now. terminate: sends SIGTERM to one of them.
-    early: called in place of an interruption as long as no job can have been started; then the process ends
-    at once: an exception could come in the middle of a library that swallows it, or prints it as a fault.
+
+def end_early(stop: StopRequest, clean_up: Callable[[], None] = lambda: None) -> None:
+    """End this process at once at the first signal, as long as no job can have been started.
+
+    An exception could come in the middle of a library that swallows it, or prints it as a fault.
     """
 
-    def __init__(
-        self,
-        jobs: Callable[[], Iterable[int]],
-        terminate: Callable[[int], None],
-        early: Callable[[], None],
-    ) -> None:
-        self._jobs = jobs
-        self._terminate = terminate
-        self._early = early
-        self._started = False
-        self.signal = 0
+    def end() -> None:
+        clean_up()
+        if not RUN.watched:
+            _write(what_stopped(RUN.words()))
+        os._exit(stop.exit_code)
 
-    @property
-    def exit_code(self) -> int:
-        """What a shell reports for a program that the signal ended: 130 or 143."""
-        return 128 + self.signal
+    stop.listen(HEAD_SIGNALS, end)
 
-    def listen(self, *, started: bool) -> None:
-        """Take both signals from now on; Snakemake's scheduler sets SIGTERM to something else meanwhile."""
-        self._started = started
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._on_signal)
 
-    def _on_signal(self, number: int, _: FrameType | None) -> None:
-        if self.signal:
-            _print(_AGAIN)
-            return
-        self.signal = number
-        if not self._started:
-            self._early()
-            os._exit(self.exit_code)
-        _print(STOPPING)
-        # A terminal sends Ctrl-C to its whole foreground group: those jobs have it already.
-        known = set(self._jobs()) if number == signal.SIGINT and has_terminal() else set()
-        threading.Thread(target=self._stop_jobs, args=(known,), name="stop", daemon=True).start()
-        raise KeyboardInterrupt
+def stop_jobs(stop: StopRequest, jobs: Callable[[], Iterable[int]], terminate: Callable[[int], None]) -> None:
+    """Ask each local job to stop at the first signal, and interrupt the workflow.
 
-    def _stop_jobs(self, known: set[int]) -> None:
+    jobs: names the local jobs that run now. terminate: sends SIGTERM to one of them.
+    Snakemake's scheduler sets SIGTERM to something else: this is called after it.
+    """
+
+    def ask() -> None:
         """Ask each job once; also those that were about to begin when the signal came."""
+        asked: set[int] = set()
         while True:
-            for job in set(self._jobs()) - known:
-                known.add(job)
-                self._terminate(job)
+            for job in set(jobs()) - asked:
+                asked.add(job)
+                terminate(job)
             threading.Event().wait(_LOOK_S)
 
+    def begin() -> None:
+        _print(STOPPING)
+        threading.Thread(target=ask, name="stop", daemon=True).start()
+        raise KeyboardInterrupt
 
-def end_at_once() -> None:
-    """End at SIGINT and SIGTERM without a traceback, until a `HeadStop` listens: nothing has begun."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, _: os._exit(128 + number))
-
-
-def has_terminal() -> bool:
-    """Return whether this process is in the foreground of a terminal."""
-    try:
-        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
-    except OSError:
-        return False
-    try:
-        return os.tcgetpgrp(terminal) == os.getpgrp()
-    except OSError:
-        return False
-    finally:
-        os.close(terminal)
+    stop.listen(HEAD_SIGNALS, begin)
 
 
 def _print(text: str) -> None:
-    """Print a line within a handler of signals, where the buffers of Python may be in use."""
-    os.write(2, f"\ncrpipe: {text}\n".encode())
+    _write(f"\ncrpipe: {text}")
+
+
+def _write(text: str) -> None:
+    """Print within a handler of signals, where the buffers of Python may be in use."""
+    with contextlib.suppress(OSError):  # the terminal may be gone
+        os.write(2, f"{text}\n".encode())
 
 
 # What is printed when a workflow fails: which jobs and why, what waits for them, and how to continue.

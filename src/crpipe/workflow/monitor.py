@@ -1,136 +1,88 @@
-"""What `crpipe run` prints: at most three lines for each job, and how far the running ones are."""
+"""What `crpipe run` prints: at most three lines for each job, and how far the running ones are.
+
+In: log records of Snakemake, from `snakemake_logger_plugin_crpipe`; their attributes are read by
+name. Out: lines on a screen, and in `RUN` how the workflow ended.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
+import re
+import sys
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from crpipe.core.causes import machine_error
 from crpipe.core.journal import METRICS_BYTES, metric_rows, tail
 from crpipe.core.text import counted, duration, shorten
 from crpipe.report.state import training_progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from crpipe.campaign.campaign import Campaign
+    from crpipe.core.errors import CrpipeError, MachineError
 
-# What happens in the workflow's process, one JSON object for each event, for `crpipe run` to print.
-#
-# Snakemake's own log records carry what is needed in their attributes; they are read by name.
-
-
-Event = dict[str, Any]
-
-# The descriptor of the file for events, and the command that was typed; `crpipe run` sets both.
-DESCRIPTOR = "CRPIPE_EVENTS"
-TYPED = "CRPIPE_TYPED"
-# Set where a failure is tried again: nobody is informed of it.
-UNNOTIFIED = "CRPIPE_UNNOTIFIED"
 _VERBS = {"list_range": "list", "outliers_consolidated": "consolidate", "train_outliers": "train outliers"}
 # Rules that only gather others: nothing runs for them.
 _TARGETS = frozenset({"all", "train_all", "evaluation"})
-_SUM = "total"
-
-
-class EventHandler(logging.Handler):
-    """Gives each log record of Snakemake that says something about a job to ``send``, as an event."""
-
-    def __init__(self, send: Callable[[Event], None]) -> None:
-        super().__init__(logging.INFO)
-        self._send = send
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Pass one record on; one that is not known is left out, unless it is a warning."""
-        event = event_of(record)
-        if event is not None:
-            self._send(event)
-
-
-def event_of(record: logging.LogRecord) -> Event | None:
-    """Read an event from a log record of Snakemake; None where it says nothing about a job."""
-    about = vars(record)
-    kind = str(about.get("event") or "")
-    if kind == "run_info":
-        return {"event": "jobs", "counts": jobs_in(about["stats"])}
-    if kind == "job_info" and about["rule_name"] not in _TARGETS:
-        return {
-            "event": "start",
-            "job": about["jobid"],
-            "rule": about["rule_name"],
-            "name": name_of(about["rule_name"], about["wildcards"]),
-            "log": next(iter(map(str, about["log"])), ""),
-        }
-    if kind == "job_finished":
-        return {"event": "end", "job": about["job_id"]}
-    if kind == "job_error":
-        return {"event": "error", "job": about["jobid"]}
-    if not kind and record.levelno == logging.WARNING:
-        return {"event": "say", "text": record.getMessage()}
-    return None
-
-
-def name_of(rule: str, wildcards: Mapping[str, Any]) -> str:
-    """Name a job as its command does: ``train 0000000-0000999``."""
-    return " ".join([_VERBS.get(rule, rule), *map(str, dict(wildcards).values())])
-
-
-def jobs_in(stats: Mapping[str, int]) -> dict[str, int]:
-    """Count the jobs of each rule, without the sum and the rules that only gather others."""
-    return {rule: int(n) for rule, n in stats.items() if rule != _SUM and rule not in _TARGETS}
-
-
-def jobs_table(counts: Mapping[str, int], names: Mapping[str, Iterable[str]] | None = None) -> list[str]:
-    """List the jobs of a dry run: a line for each rule, with the first and the last of its names."""
-    total = sum(counts.values())
-    lines = [f"{counted(total, 'job')} to do:" if total else "Nothing to be done."]
-    words = {rule: _VERBS.get(rule, rule) for rule in counts}
-    width = max(map(len, words.values()), default=0)
-    for rule, number in counts.items():
-        found = sorted(filter(None, (name.rpartition(" ")[2] for name in (names or {}).get(rule, ()))))
-        some = found if len(found) < 3 else [found[0], "…", found[-1]]  # noqa: PLR2004 - first and last
-        alone = number == 1 and words[rule].endswith(" ".join(some))
-        lines.append(f"  {words[rule]:{width}}  {number:4}  {'' if alone else ' '.join(some)}".rstrip())
-    return lines
-
-
-def sender() -> Callable[[Event], None] | None:
-    """Open the file for events that `crpipe run` passed on; None where it did not start this process."""
-    descriptor = os.environ.pop(DESCRIPTOR, "")
-    if not descriptor:
-        return None
-    number = int(descriptor)
-    os.set_inheritable(number, False)
-
-    def send(event: Event) -> None:
-        # What a person sees is no reason to stop the jobs: the disk of the file may be full.
-        with contextlib.suppress(OSError):
-            os.write(number, (json.dumps(event) + "\n").encode())
-
-    return send
-
-
-def typed(words: Iterable[str]) -> list[str]:
-    """Return the command that a person typed: that of `crpipe run`, else ``words``."""
-    return json.loads(os.environ[TYPED]) if TYPED in os.environ else list(words)
-
-
-def logs_of(handlers: Iterable[logging.Handler]) -> list[Path | str]:
-    """Name the files that a log is written to."""
-    return [each.baseFilename for each in handlers if isinstance(each, logging.FileHandler)]
-
-
-LIVE_S, LINE_S = 3.0, 600.0
 # Jobs of seconds: one line when they have ended.
 _SHORT = frozenset({"list_range", "figures", "gallery", "tables", "progress"})
+# With this attribute a record of level INFO is for the screen, too.
+FOR_A_PERSON = {"for_a_person": True}
+
+LIVE_S, LINE_S = 3.0, 600.0
+_LOOK_S = 0.2
 _TAIL_BYTES = 4096
 _WIDTH = 150
 _LOSSES = 2
+_SHOWN = 25  # last lines of an error that explains itself
+_TRACEBACK = "Traceback (most recent call last):"
+_OF_SYSTEM = re.compile(r"\[Errno (\d+)\] ([^\n:]+)(?:: '([^'\n]+)')?")
+
+
+@dataclass(slots=True)
+class WorkflowRun:
+    """What this process knows of the workflow that it runs.
+
+    typed: the command of a person, empty for a plain `snakemake`. watched: `--keep-trying` reads the end and
+    prints it. monitor: the screen, if there is one. began: whether the first jobs could start; finished: how
+    many of them ended well. failures: verb, name, kind of error and cause of each job that failed. text: why
+    it failed. error: what of the machine kept Snakemake from beginning.
+    """
+
+    typed: tuple[str, ...] = ()
+    watched: bool = False
+    monitor: Monitor | None = None
+    began: bool = False
+    finished: int = 0
+    failures: list[dict[str, Any]] = field(default_factory=list)
+    text: str = ""
+    error: MachineError | None = None
+
+    def words(self) -> list[str]:
+        """Return the command that continues this workflow."""
+        return list(self.typed) or ["snakemake", *sys.argv[1:]]
+
+    def refuse(self, error: CrpipeError) -> None:
+        """Keep the error that ends the workflow before its first job, and print it."""
+        self.failures = [{"verb": "", "name": "", "kind": type(error).__name__, "cause": str(error)}]
+        self.end(f"crpipe: {error}")
+
+    def end(self, text: str) -> None:
+        """Keep the text that explains the end; print it at once where neither a screen nor a watcher does."""
+        self.text = text
+        if self.monitor is None and not self.watched:
+            # Not print: a signal may come in the middle of one.
+            os.write(2, f"{text}\n".encode())
+
+
+RUN = WorkflowRun()
 
 
 class Screen(Protocol):
@@ -146,11 +98,32 @@ class Screen(Protocol):
     def show(self, text: str) -> None:
         """Print one line of what was asked for."""
 
-    def update(self, label: str, done: float, total: float, note: str = "") -> None:
-        """Report that ``done`` of ``total`` are finished."""
-
     def live(self, text: str) -> None:
         """Rewrite the last line; on a terminal only."""
+
+
+def name_of(rule: str, wildcards: Mapping[str, Any]) -> str:
+    """Name a job as its command does: ``train 0000000-0000999``."""
+    return " ".join([_VERBS.get(rule, rule), *map(str, dict(wildcards).values())])
+
+
+def jobs_in(stats: Mapping[str, int]) -> dict[str, int]:
+    """Count the jobs of each rule, without the sum and the rules that only gather others."""
+    return {rule: int(n) for rule, n in stats.items() if rule != "total" and rule not in _TARGETS}
+
+
+def jobs_table(counts: Mapping[str, int], names: Mapping[str, Iterable[str]] | None = None) -> list[str]:
+    """List the jobs of a dry run: a line for each rule, with the first and the last of its names."""
+    total = sum(counts.values())
+    lines = [f"{counted(total, 'job')} to do:" if total else "Nothing to be done."]
+    words = {rule: _VERBS.get(rule, rule) for rule in counts}
+    width = max(map(len, words.values()), default=0)
+    for rule, number in counts.items():
+        ends = sorted(filter(None, (name.rpartition(" ")[2] for name in (names or {}).get(rule, ()))))
+        some = ends if len(ends) < 3 else [ends[0], "…", ends[-1]]  # noqa: PLR2004 - first and last
+        alone = number == 1 and words[rule].endswith(" ".join(some))
+        lines.append(f"  {words[rule]:{width}}  {number:4}  {'' if alone else ' '.join(some)}".rstrip())
+    return lines
 
 
 @dataclass(slots=True)
@@ -168,25 +141,46 @@ class RunningJob:
 
 
 class Monitor:
-    """Prints the events of one workflow, and the progress of its jobs from their logs and metrics."""
+    """Prints what Snakemake logs of one workflow, and the progress of its jobs from their logs and metrics.
 
-    def __init__(self, campaign: Campaign, screen: Screen, *, dry_run: bool = False) -> None:
-        self._paths = campaign.paths
-        self._places = _places(campaign)
+    campaign: given as soon as the workflow has read it.
+    """
+
+    def __init__(self, screen: Screen, run: WorkflowRun, *, dry_run: bool = False) -> None:
+        self.campaign: Campaign | None = None
         self._screen = screen
+        self._run = run
         self._dry_run = dry_run
         self._counts: Mapping[str, int] = {}
         self._names: dict[str, list[str]] = {}
         self._running: dict[int, RunningJob] = {}
         self._failed: dict[int, str] = {}
-        self._done = 0
+        self._errors: list[str] = []
         self._begun = self._shown = time.monotonic()
+        self._ended = threading.Event()
+        self._lock = threading.RLock()
 
-    def receive(self, event: Event) -> None:
-        """Print an event."""
-        handler = getattr(self, f"_on_{event['event']}", None)
-        if handler is not None:
-            handler(event)
+    def start(self) -> None:
+        """Show from now on how far the jobs are."""
+        threading.Thread(target=self._tick_on, name="progress", daemon=True).start()
+
+    def _tick_on(self) -> None:
+        while not self._ended.wait(_LOOK_S):
+            with self._lock:
+                self.tick()
+
+    def receive(self, record: logging.LogRecord) -> None:
+        """Print what a record says about a job, and warnings; a terminal that is gone stops no jobs."""
+        about = vars(record)
+        kind = str(about.get("event") or "")
+        handler = getattr(self, f"_on_{kind}", None)
+        with self._lock, contextlib.suppress(OSError):
+            if handler is not None:
+                handler(about)
+            elif record.levelno >= logging.ERROR:
+                self._errors.append(record.getMessage())
+            elif not kind and (record.levelno == logging.WARNING or FOR_A_PERSON.keys() <= about.keys()):
+                self._screen.message(record.getMessage())
 
     def tick(self) -> None:
         """Show how far a running job is, every few seconds on a terminal and every ten minutes elsewhere."""
@@ -194,60 +188,72 @@ class Monitor:
         if self._dry_run or now - self._shown < (LIVE_S if self._screen.tty else LINE_S):
             return
         self._shown = now
-        text = ""
         with contextlib.suppress(OSError):  # a file server that is down for a moment stops no jobs
-            text = self._progress()
-        if text:
-            (self._screen.live if self._screen.tty else self._screen.message)(text)
+            if text := self._progress():
+                (self._screen.live if self._screen.tty else self._screen.message)(text)
 
-    def close(self) -> list[str]:
-        """Return the lines that end it: the jobs of a dry run, or how much was done."""
+    def close(self) -> None:
+        """Print how it ended: why it failed, the jobs of a dry run, or how much was done; once."""
+        if self._ended.is_set():
+            return
+        self._ended.set()
+        run = self._run
+        if self._errors and not run.text:
+            run.text = last_words("\n".join(self._errors))
+            run.error = None if run.began else system_error(run.text)
+        with self._lock, contextlib.suppress(OSError):
+            if run.text:
+                raised = run.error is not None and bool(run.typed)  # `crpipe run` prints what it raises
+                lines = [] if run.watched or raised else run.text.splitlines()
+            else:  # in an exception that crpipe itself has explained there is no more to say
+                lines = [] if sys.exc_info()[0] else self._closing()
+            for line in lines:
+                (self._screen.show if self._dry_run and not run.text else self._screen.message)(line)
+
+    def _closing(self) -> list[str]:
         if self._dry_run:
             return jobs_table(self._counts, self._names)
         if not self._counts:
             return ["Nothing to be done: everything that was asked for is there."]
-        jobs = counted(self._done, "job")
+        jobs = counted(self._run.finished, "job")
         return [f"{jobs} done in {duration(time.monotonic() - self._begun)}."]
 
-    def _on_jobs(self, event: Event) -> None:
-        self._counts = event["counts"]
+    def _on_run_info(self, about: Mapping[str, Any]) -> None:
+        self._counts = jobs_in(about["stats"])
         if not self._dry_run:
             self._screen.message(f"{counted(sum(self._counts.values()), 'job')} to do")
 
-    def _on_begin(self, event: Event) -> None:
-        places = [
-            str(self._paths.results / "logs"),
-            str(self._paths.run_dir() / "logs"),
-            *map(_short, event["logs"][:1]),
-        ]
-        self._screen.message(f"logs: {', '.join(places)}")
-
-    def _on_start(self, event: Event) -> None:
-        job = RunningJob(event["name"], event["rule"], event["log"])
-        self._names.setdefault(job.rule, []).append(job.name)
+    def _on_job_info(self, about: Mapping[str, Any]) -> None:
+        rule = about["rule_name"]
+        if rule in _TARGETS:
+            return
+        log = next(iter(map(str, about["log"])), "")
+        job = RunningJob(name_of(rule, about["wildcards"]), rule, log)
+        self._names.setdefault(rule, []).append(job.name)
         if self._dry_run:
             return
-        again = " again" if event["job"] in self._failed else ""
-        self._running[event["job"]] = job
+        again = " again" if about["jobid"] in self._failed else ""
+        self._running[about["jobid"]] = job
         for number in self._failed:
             self._because(number)
-        if job.rule not in _SHORT:
-            self._screen.message(f"{self._title(job)}{again}  log: {job.log}")
+        if rule not in _SHORT:
+            self._screen.message(f"{job.name}{self._place(job.name)}{again}  log: {log}")
 
-    def _on_end(self, event: Event) -> None:
-        job = self._running.pop(event["job"], None)
-        if job is not None and not self._dry_run:
-            self._done += 1
-            total = sum(self._counts.values())
-            self._screen.message(f"{job.name} finished after {job.age()}  ({self._done} of {total})")
-
-    def _on_error(self, event: Event) -> None:
-        job = self._running.pop(event["job"], None)
+    def _on_job_finished(self, about: Mapping[str, Any]) -> None:
+        job = self._running.pop(about["job_id"], None)
         if job is not None:
-            self._failed[event["job"]] = last_line(Path(job.log))
+            self._run.finished += 1
+            done = f"{self._run.finished} of {sum(self._counts.values())}"
+            self._screen.message(f"{job.name} finished after {job.age()}  ({done})")
+
+    def _on_job_error(self, about: Mapping[str, Any]) -> None:
+        number = about["jobid"]
+        job = self._running.pop(number, None)
+        if job is not None:
+            self._failed[number] = last_line(Path(job.log))
             self._screen.message(f"{job.name} FAILED after {job.age()}  log: {job.log}")
             if self._running:  # else the workflow ends, and says it
-                self._because(event["job"])
+                self._because(number)
 
     def _because(self, number: int) -> None:
         """Print the last line of the log that a failed job left; once."""
@@ -255,11 +261,12 @@ class Monitor:
             self._screen.message(f"  | {shorten(last, _WIDTH)}")
         self._failed[number] = ""
 
-    def _on_say(self, event: Event) -> None:
-        self._screen.message(event["text"])
-
-    def _title(self, job: RunningJob) -> str:
-        return f"{job.name}{self._places.get(job.name, '')}"
+    def _place(self, name: str) -> str:
+        """Describe where the range or link of a job is in the campaign: `` (3 of 12)``."""
+        verb, _, name = name.rpartition(" ")
+        names = self.campaign.ranges if self.campaign and verb in ("stage", "split") else ()
+        names = self.campaign.chain.names if self.campaign and verb in ("train", "evaluate") else names
+        return f" ({names.index(name) + 1} of {len(names)})" if name in names else ""
 
     def _progress(self) -> str:
         jobs = [job for job in self._running.values() if job.rule not in _SHORT]
@@ -268,14 +275,15 @@ class Monitor:
         # The chain is what a campaign waits for.
         first = next((job for job in jobs if job.name.startswith("train")), jobs[0])
         more = f"  (and {counted(len(jobs) - 1, 'other job')})" if len(jobs) > 1 else ""
-        text = self._of_training(first) if first.name.startswith("train") else ""
-        text = text or last_line(Path(first.log), "%") or f"{first.name}  for {first.age()}"
-        return f"{text}{more}"
+        text = self._of_training(first) or last_line(Path(first.log), "%")
+        return f"{text or f'{first.name}  for {first.age()}'}{more}"
 
     def _of_training(self, job: RunningJob) -> str:
         """Describe a training from the last rows of its metrics."""
-        link = job.name.rpartition(" ")[2]
-        rows = metric_rows(tail(self._paths.store(link) / "metrics.jsonl", METRICS_BYTES))
+        if self.campaign is None or not job.name.startswith("train"):
+            return ""
+        store = self.campaign.paths.store(job.name.rpartition(" ")[2])
+        rows = metric_rows(tail(store / "metrics.jsonl", METRICS_BYTES))
         progress = training_progress(rows)
         if not progress:
             return ""
@@ -283,16 +291,6 @@ class Monitor:
         left = f"{duration(progress['eta_s'])} left" if "eta_s" in progress else ""
         steps = f"step {progress['step']:,} of {progress['steps']:,}"
         return "  ".join(filter(None, [job.name, steps, left, *losses[:_LOSSES]]))
-
-
-def _places(campaign: Campaign) -> dict[str, str]:
-    """Describe for each job of a range or link where it is in the campaign: `` (3 of 12)``."""
-    places: dict[str, str] = {}
-    chain = campaign.chain.names
-    for verbs, names in ((("stage", "split"), campaign.ranges), (("train", "evaluate"), chain)):
-        for verb in verbs:
-            places |= {f"{verb} {name}": f" ({k} of {len(names)})" for k, name in enumerate(names, 1)}
-    return places
 
 
 def last_line(log: Path, only: str = "") -> str:
@@ -306,5 +304,27 @@ def last_line(log: Path, only: str = "") -> str:
     return next((line.strip() for line in reversed(lines) if line.strip() and only in line), "")
 
 
-def _short(path: str) -> str:
-    return str(Path(path).relative_to(Path.cwd())) if Path(path).is_relative_to(Path.cwd()) else path
+def last_words(text: str) -> str:
+    """Return the last lines of Snakemake's errors; of a traceback the error itself, without the code."""
+    lines = text.splitlines()
+    if _TRACEBACK in lines:  # the places in the code are indented
+        ends = [index for index, line in enumerate(lines) if line[:1].isspace()]
+        lines = lines[max([*ends, lines.index(_TRACEBACK)]) + 1 :]
+    return "\n".join(lines[-_SHOWN:]).strip()
+
+
+def system_error(text: str) -> MachineError | None:
+    """Return the error of the machine that a text of Snakemake names, such as a full disk."""
+    match = _OF_SYSTEM.search(text)
+    if match is None:
+        return None
+    path = match[3] or ".snakemake"
+    return machine_error(OSError(int(match[1]), match[2], path), path)
+
+
+def logs_line(campaign: Campaign, handlers: Iterable[logging.Handler]) -> str:
+    """Name the folders of the jobs' logs, and Snakemake's own log."""
+    files = [Path(each.baseFilename) for each in handlers if isinstance(each, logging.FileHandler)]
+    names = [path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path for path in files[:1]]
+    paths = campaign.paths
+    return f"logs: {', '.join(map(str, (paths.results / 'logs', paths.run_dir() / 'logs', *names)))}"

@@ -60,9 +60,9 @@ def _consolidated(campaign: Campaign) -> Iterator[Path]:
     paths = campaign.paths
     merged = _read(ShardManifest, paths.outlier_manifest(CONSOLIDATED))
     manifests = {name: _read(ShardManifest, paths.outlier_manifest(name)) for name in campaign.ranges}
-    there = {name: digest(each.as_json() if each else {}) for name, each in manifests.items()}
+    digests = {name: digest(each.as_json() if each else {}) for name, each in manifests.items()}
     # One that is missing differs, too: a person gave its range up, and Snakemake does not miss it.
-    if merged is not None and merged.inputs is not None and merged.inputs != there:
+    if merged is not None and merged.inputs is not None and merged.inputs != digests:
         yield paths.outlier_manifest(CONSOLIDATED)
 
 
@@ -93,8 +93,8 @@ def _evaluated(campaign: Campaign) -> Iterator[Path]:
     paths = campaign.paths
     for name in campaign.chain.names:
         path = paths.evaluation(name) / "metrics.json"
-        judged, receipt = _read(EvaluationRecord, path), _read(Receipt, paths.receipt(name))
-        if judged is not None and receipt is not None and judged.checkpoint != receipt.sha256:
+        evaluation, receipt = _read(EvaluationRecord, path), _read(Receipt, paths.receipt(name))
+        if evaluation is not None and receipt is not None and evaluation.checkpoint != receipt.sha256:
             yield path
 
 

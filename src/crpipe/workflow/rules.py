@@ -100,9 +100,9 @@ def staging_prerequisites(campaign: Campaign, name: str, *, training: bool) -> l
     ahead = campaign.config.source.look_ahead
     reach = names.index(name) - ahead
     before = []
-    for place in range(reach, -1, -ahead):
-        before.append(paths.ledger(names[place]))
-        if names[place] not in reference:
+    for index in range(reach, -1, -ahead):
+        before.append(paths.ledger(names[index]))
+        if names[index] not in reference:
             break  # a reference range waits for nothing: wait for what it passed by, too
     return [*before, *(_trained_before(campaign, reach) if training else ())]
 

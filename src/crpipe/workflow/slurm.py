@@ -53,14 +53,14 @@ def run_without_snakemake(plugin: ModuleType, steps: ModuleType, allowed: Callab
     ``allowed``. ``steps``: Snakemake's plugin for job steps, which spells what a step asks for.
     """
     executor: Any = plugin.Executor
-    asked = executor.format_job_exec
+    format_for_snakemake = executor.format_job_exec
 
     def format_job_exec(self: Any, job: Any) -> str:
         if self.array_jobs or not (allowed() and is_plain(job)):
-            return str(asked(self, job))
+            return str(format_for_snakemake(self, job))
         wait = self.workflow.execution_settings.latency_wait
         call = node_call(job, self.get_python_executable(), step_options(job, steps), wait)
-        return call if len(call) < LONGEST_CALL else str(asked(self, job))
+        return call if len(call) < LONGEST_CALL else str(format_for_snakemake(self, job))
 
     executor.format_job_exec = format_job_exec
 

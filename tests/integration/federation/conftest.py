@@ -200,52 +200,6 @@ class Faults:
         return fault
 
     @staticmethod
-    def cut_without_length(share):
-        """The same, and the client was never told how long the body is."""
-
-        async def fault(answer):
-            del answer.head["Content-Length"]
-            answer.head["Connection"] = "close"
-            return await answer.send_and_break(answer.part(share))
-
-        return fault
-
-    @staticmethod
-    def cut_between_chunks(share):
-        """Send whole chunks of a chunked body, but not the last one."""
-
-        async def fault(answer):
-            del answer.head["Content-Length"]
-            answer.head["Transfer-Encoding"] = "chunked"
-            kept = answer.part(share)
-            # A chunk of no bytes would be the last one.
-            return await answer.send_and_break(b"%x\r\n%s\r\n" % (len(kept), kept) if kept else b"")
-
-        return fault
-
-    @staticmethod
-    def short(share):
-        """Serve an object that is shorter than it should be, with a length that fits it."""
-        return Faults.body(lambda content: content[: int(len(content) * share)])
-
-    @staticmethod
-    def body(change):
-        """Replace the body by ``change(body)``, with a length that fits it."""
-
-        async def fault(answer):
-            answer.replace(change(answer.content))
-            return await answer.send()
-
-        return fault
-
-    @staticmethod
-    async def flip(answer):
-        """Change one bit."""
-        content = bytearray(answer.content)
-        content[len(content) // 2] ^= 1
-        return await answer.send(bytes(content))
-
-    @staticmethod
     def status(code):
         """Answer with an error."""
 
@@ -264,16 +218,6 @@ class Faults:
             answer.writer.transport.pause_reading()
             await answer.send(answer.part(share))
             await asyncio.sleep(60)
-            return False
-
-        return fault
-
-    @staticmethod
-    def silence(seconds):
-        """Answer nothing at all, with the connection open."""
-
-        async def fault(_):
-            await asyncio.sleep(seconds)
             return False
 
         return fault

@@ -1,7 +1,5 @@
 """Listings of a real origin: whole, or an error that names the range."""
 
-import re
-
 import pytest
 
 from crpipe.campaign.campaign import Campaign
@@ -53,46 +51,6 @@ def test_an_expired_token_is_told_before_the_server_is_asked(campaign):
     campaign.give_token(lifetime_s=-5)
     with pytest.raises(AccessError, match="the token expired on"):
         campaign.list()
-
-
-def drop_lengths(body):
-    return re.sub(rb"<lp1:getcontentlength>20003</lp1:getcontentlength>", b"", body)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda body: body[: len(body) // 2], "the listing is not whole XML"),
-        (lambda _: b"", "the listing is not whole XML"),
-        (lambda _: b"<html><body>welcome</body></html>", "the answer is not a WebDAV listing"),
-        (lambda _: b"it works", "the listing is not whole XML"),
-        (drop_lengths, r"the listing names no size for part-0003.parquet"),
-        (lambda body: re.sub(rb"<D:href>[^<]*part-0003[^<]*</D:href>", b"", body), "an entry without a name"),
-        (
-            lambda body: re.sub(rb"(?s)<D:response .*</D:response>", b"", body),
-            "0 files match",
-        ),
-    ],
-    ids=["half", "empty", "html", "text", "no size", "no name", "no entries"],
-)
-def test_a_damaged_listing_names_the_range(campaign, proxy, wire, faults, change, message):
-    wire(origin=proxy.url)
-    proxy.script("PROPFIND", FOLDER, always=faults.body(change))
-    with pytest.raises(ListingError, match=f"range {FOLDER}: .*{message}"):
-        campaign.list(attempts=2)
-
-
-def test_a_listing_that_is_cut_once_is_asked_for_again(campaign, proxy, wire, faults):
-    wire(origin=proxy.url)
-    proxy.script("PROPFIND", FOLDER, faults.cut(0.5), faults.status(503))
-    assert len(campaign.list()) == 12
-
-
-def test_a_listing_that_stalls_names_the_range(campaign, proxy, wire, faults):
-    wire(origin=proxy.url)
-    proxy.script("PROPFIND", FOLDER, always=faults.stall(0.5))
-    with pytest.raises(ListingError, match=rf"range {FOLDER}: .*the listing broke off \(no answer in time\)"):
-        campaign.list(attempts=2, read_timeout_s=0.3)
 
 
 def test_files_can_be_named_one_by_one(campaign, tmp_path):

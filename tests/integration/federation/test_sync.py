@@ -4,8 +4,8 @@ import pytest
 
 from crpipe.core.errors import AccessError, DiskError
 from crpipe.source.pelican.login import check_access, log_in
-from crpipe.source.sync.restore import restore_run
-from crpipe.source.sync.send import SyncRules, sync_run
+from crpipe.source.restore import restore_run
+from crpipe.source.sync import SyncRules, sync_run
 from opened import opened
 
 pytestmark = pytest.mark.federation

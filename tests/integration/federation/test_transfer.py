@@ -1,4 +1,4 @@
-"""Copies from a real origin through faults: byte-identical, or the right error."""
+"""Copies from a real origin: byte-identical, or the right error. What servers do wrong: test_faults.py."""
 
 import base64
 import multiprocessing
@@ -12,10 +12,11 @@ import time
 import pytest
 
 from crpipe.core import checksums
-from crpipe.core.errors import AccessError, DiskError, LeaseError, SourceError, TransferError
+from crpipe.core.errors import AccessError, DiskError, LeaseError, TransferError
 
 pytestmark = pytest.mark.federation
 FILE = "part-0003.parquet"
+HUGE = 200_000_000
 
 
 def test_a_range_arrives_whole_and_verified(campaign):
@@ -34,16 +35,6 @@ def test_the_director_is_asked_once(campaign, director_proxy, wire):
     assert "Authorization" not in director_proxy.seen[0][2]
 
 
-@pytest.mark.parametrize("share", [0.0, 0.5])
-@pytest.mark.parametrize("kind", ["cut", "cut_without_length", "cut_between_chunks", "short"])
-def test_a_broken_body_is_fetched_again(campaign, proxy, wire, faults, kind, share):
-    wire(caches=[proxy.url], origin=proxy.url)
-    proxy.script("GET", FILE, getattr(faults, kind)(share))
-    rows = campaign.stage()
-    campaign.assert_identical(rows)
-    assert proxy.count("GET", FILE) == 2
-
-
 def test_a_large_file_goes_on_where_it_was_cut(campaign, proxy, wire, faults):
     wire(caches=[proxy.url], origin=proxy.url)
     proxy.script("GET", "large.parquet", *(faults.cut(0.5) for _ in range(3)))
@@ -54,47 +45,6 @@ def test_a_large_file_goes_on_where_it_was_cut(campaign, proxy, wire, faults):
     assert len(starts) == 4
     assert starts == sorted(set(starts))
     assert all(text.endswith("-7999999") for text in asked[1:])
-
-
-def test_an_object_that_stays_short_is_never_taken(campaign, proxy, wire, faults):
-    wire(caches=[proxy.url], origin=proxy.url)
-    proxy.script("GET", FILE, always=faults.short(0.5))
-    with pytest.raises(TransferError, match=rf"{FILE}: .*offers 10001 bytes, the manifest says 20003"):
-        campaign.stage(attempts=2)
-    assert not (campaign.raw / FILE).exists()
-
-
-def test_bits_flipped_by_the_first_cache_are_fetched_from_the_next(campaign, proxy, wire, faults, federation):
-    wire(caches=[proxy.url, federation.topology.origin])
-    proxy.script("GET", FILE, always=faults.flip)
-    rows = campaign.stage()
-    campaign.assert_identical(rows)
-    assert campaign.ways(rows) == {"source-checksum": 12}
-
-
-def test_bits_that_stay_flipped_are_never_taken(campaign, proxy, wire, faults):
-    wire(caches=[proxy.url], origin=proxy.url)
-    proxy.script("GET", FILE, always=faults.flip)
-    rows = campaign.stage(attempts=2, on_bad_file="quarantine")
-    bad = rows.pop(3)
-    assert bad["state"] == "quarantined"
-    assert "bytes were changed on the way" in bad["reason"]
-    campaign.assert_identical(rows)
-
-
-@pytest.mark.parametrize("code", [403, 429, 500, 503])
-def test_a_status_that_passes_is_tried_again(campaign, proxy, wire, faults, federation, code):
-    wire(caches=[proxy.url, federation.topology.origin])
-    proxy.script("GET", FILE, faults.status(code), faults.status(code))
-    campaign.assert_identical(campaign.stage())
-
-
-def test_a_file_that_is_gone_fails_after_a_second_look(campaign, proxy, wire, faults):
-    wire(caches=[proxy.url], origin=proxy.url)
-    proxy.script("GET", FILE, always=faults.status(404))
-    with pytest.raises(TransferError, match=rf"{FILE}: not there any more \(status 404\)"):
-        campaign.stage()
-    assert proxy.count("GET", FILE) == 2
 
 
 def test_a_range_that_fails_leaves_no_connection_open(campaign, proxy, wire, faults):
@@ -109,56 +59,12 @@ def test_a_range_that_fails_leaves_no_connection_open(campaign, proxy, wire, fau
         campaign.stage(read_timeout_s=30.0)
 
 
-def test_a_file_that_cannot_be_served_is_bad_but_a_busy_server_is_not(campaign, proxy, wire, faults):
-    wire(caches=[proxy.url], origin=proxy.url)
-    quarantine = {"attempts": 2, "on_bad_file": "quarantine"}
-    campaign.list()
-    proxy.script("GET", FILE, always=faults.status(503))
-    with pytest.raises(SourceError, match=r"answers 503 \(2 attempts\); what is verified stays"):
-        campaign.stage(**quarantine)
-    proxy.script("GET", FILE, always=faults.status(500))
-    assert [row["path"] for row in campaign.stage(**quarantine) if row["state"] == "quarantined"] == [FILE]
-
-
-def test_a_stall_ends_with_the_read_timeout_and_the_rest_is_fetched(campaign, proxy, wire, faults):
-    wire(caches=[proxy.url], origin=proxy.url)
-    proxy.script("GET", "large.parquet", faults.stall(0.3))
-    rows = campaign.stage(uri=campaign.source["uri"].replace("part-*", "large"), read_timeout_s=0.5)
-    campaign.assert_identical(rows)
-
-
-def test_a_director_that_fails_three_times_is_asked_again(campaign, director_proxy, wire, faults):
-    wire(director=director_proxy.url)
-    campaign.list()
-    director_proxy.seen.clear()
-    director_proxy.script("GET", "", *(faults.status(500) for _ in range(3)))
-    campaign.assert_identical(campaign.stage())
-    assert director_proxy.count("GET") == 4
-
-
-def test_a_director_that_is_gone_is_an_outage_not_a_bad_file(campaign, wire):
-    campaign.list()
-    wire(director="https://localhost:9")
-    with pytest.raises(SourceError, match="out of reach"):
-        campaign.stage(attempts=2, deadline_minutes=0.03, on_bad_file="quarantine")
-
-
 def test_checksums_are_asked_of_the_origin_when_the_cache_has_none(campaign, proxy, wire, faults, federation):
     wire(caches=[proxy.url], origin=federation.topology.origin)
     proxy.script("HEAD", ".parquet", always=faults.header("Digest"))
     rows = campaign.stage()
     assert campaign.ways(rows) == {"source-checksum": 12}
     assert proxy.count("HEAD") < 12  # a silent server is not asked for ever
-
-
-def test_without_any_checksum_the_size_alone_is_told_or_refused(campaign, proxy, wire, faults):
-    wire(caches=[proxy.url], origin=proxy.url)
-    proxy.script("HEAD", ".parquet", always=faults.status(405))
-    with pytest.raises(TransferError, match="names no checksum, and source.require_checksum is on"):
-        campaign.stage(require_checksum=True)
-    rows = campaign.stage()
-    assert campaign.ways(rows) == {"size-only": 12}
-    assert any("verified: 12 by size-only" in line for line in campaign.lines)
 
 
 def test_a_checksum_server_in_trouble_is_not_taken_for_one_without_checksums(campaign, proxy, wire, faults):
@@ -176,28 +82,6 @@ def test_other_checksums_are_understood(campaign, proxy, wire, faults, algorithm
     proxy.script("HEAD", FILE, faults.header("Digest", f"{algorithm}={text}"))
     row = campaign.stage()[3]
     assert (row["algorithm"], row["checksum"], row["verified"]) == (algorithm, found.hex(), "source-checksum")
-
-
-def test_an_origin_killed_in_mid_transfer_is_waited_for(campaign, federation):
-    started = threading.Event()
-    original = campaign.update
-
-    def update(*args, **kwargs):
-        original(*args, **kwargs)
-        started.set()
-
-    campaign.update = update
-    campaign.list()
-    result = []
-    job = threading.Thread(target=lambda: result.append(campaign.stage(attempts=8, concurrency=1)))
-    job.start()
-    assert started.wait(10)
-    federation.stop("origin", signal.SIGKILL)
-    time.sleep(0.3)
-    federation.start_origin()
-    federation.await_origin()
-    job.join()
-    campaign.assert_identical(result[0])
 
 
 def test_a_killed_job_goes_on_in_the_middle_of_a_file(campaign, proxy, wire, faults):
@@ -360,3 +244,49 @@ def test_an_origin_that_died_is_started_again_while_sums_are_computed(campaign, 
     federation.stop("origin", signal.SIGKILL)
     assert federation.warm() > 12
     campaign.assert_identical(campaign.stage())
+
+
+def test_an_origin_killed_inside_a_file_is_waited_for_and_the_file_goes_on(campaign, federation):
+    huge = campaign.truth / "huge.parquet"
+    with huge.open("wb") as handle:
+        handle.truncate(HUGE)
+    source = {"uri": campaign.source["uri"].replace("part-*", "huge"), "attempts": 8}
+    part = campaign.raw / "huge.parquet.part"
+    try:
+        federation.warm()
+        campaign.list(**source)
+        rows = []
+        job = threading.Thread(target=lambda: rows.extend(campaign.stage(**source)))
+        job.start()
+        while job.is_alive() and not (part.exists() and part.stat().st_size):
+            time.sleep(0.001)
+        federation.stop("origin", signal.SIGKILL)
+        assert job.is_alive()
+        assert 0 < part.stat().st_size < HUGE
+        federation.up()
+        job.join()
+        campaign.assert_identical(rows)
+    finally:
+        federation.up()
+        huge.unlink()
+
+
+def test_two_jobs_started_at_once_copy_every_file_once(campaign, proxy, wire):
+    wire(caches=[proxy.url], origin=proxy.url)
+    campaign.list()
+    spawn = multiprocessing.get_context("spawn")
+    start = spawn.Event()
+    jobs = [spawn.Process(target=stage_at, args=(start, campaign)) for _ in range(2)]
+    for job in jobs:
+        job.start()
+    start.set()
+    for job in jobs:
+        job.join()
+    assert [job.exitcode for job in jobs] == [0, 0]
+    assert proxy.count("GET") == 12
+    campaign.assert_identical(campaign.stage())
+
+
+def stage_at(start, campaign):
+    start.wait()
+    campaign.stage(lease_wait_s=60.0)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from checked import FIRST, SECOND, finished
+from checked import FIRST, SECOND, edit, finished
 from crpipe.campaign.campaign import Campaign
 from crpipe.check import clean
 from crpipe.core.errors import CheckpointError, ConfigError, LeaseError
@@ -142,8 +142,13 @@ def test_a_link_to_keep_has_to_be_one(campaign):
         find_spent(campaign, ("0000009-0000010",))
 
 
-def test_the_parent_of_a_link_that_is_not_finished_stays(campaign):
-    campaign.paths.receipt(SECOND).unlink()
+@pytest.mark.parametrize("state", ["not finished", "went on from another one"])
+def test_a_checkpoint_stays_until_the_next_link_went_on_from_it(campaign, state):
+    receipt = campaign.paths.receipt(SECOND)
+    if state == "not finished":
+        receipt.unlink()
+    else:
+        edit(receipt, lambda tree: tree.update(parent="0" * 64))
     assert names(find_spent(campaign)) == []
 
 

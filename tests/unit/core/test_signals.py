@@ -30,6 +30,29 @@ def test_the_first_reason_stays(monkeypatch):
             signal.signal(number, handler)
 
 
+def test_the_first_signal_and_each_later_one_have_calls_of_their_own():
+    before = signal.getsignal(signal.SIGUSR1)
+    calls = []
+    stop = StopRequest(again=lambda: calls.append("again"))
+    try:
+        for _ in range(3):
+            stop.listen([signal.SIGUSR1], lambda: calls.append("first"))
+            os.kill(os.getpid(), signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert calls == ["first", "again", "again"]
+    assert (stop.number, stop.exit_code) == (signal.SIGUSR1, 128 + signal.SIGUSR1)
+
+
+def test_nohup_keeps_it_running():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        StopRequest().listen([signal.SIGHUP])
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_a_time_limit_is_a_reason():
     assert StopRequest(1e-9).reason() == "its time limit"
     assert StopRequest(60).reason() == ""
@@ -48,7 +71,9 @@ def test_a_job_ends_with_its_parent():
         assert time.monotonic() - begun < 30
 
 
-def test_a_job_whose_parent_is_process_1_of_a_container_goes_on():
+@pytest.mark.parametrize(("head", "session"), [("", ""), ("1", "start_new_session=True")])
+def test_a_job_whose_parent_is_process_1_of_a_container_goes_on(head, session):
+    """It shares the group of process 1, or that is the head of its workflow."""
     unshare = [shutil.which("unshare") or "unshare", "--pid", "--fork", "--mount-proc"]
     try:
         can = subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode == 0
@@ -58,7 +83,8 @@ def test_a_job_whose_parent_is_process_1_of_a_container_goes_on():
         pytest.skip("needs root and unshare, to make a process 1")
     code = (
         "import os, subprocess, sys; os.setsid() if os.getpgrp() != os.getpid() else None\n"
-        f"sys.exit(subprocess.run([sys.executable, '-c', {FOLLOW!r}]).returncode)"
+        f"job = [sys.executable, '-c', {FOLLOW.replace('parent(); ', f'parent({head!r}); ')!r}]\n"
+        f"sys.exit(subprocess.run(job, {session}).returncode)"
     )
     done = subprocess.run([*unshare, sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "on\n")

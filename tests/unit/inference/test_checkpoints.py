@@ -83,7 +83,7 @@ def test_a_checkpoint_does_not_decide_what_is_imported(tmp_path, monkeypatch, ke
     monkeypatch.syspath_prepend(tmp_path)
     path = checkpoint_of(tmp_path / "store", **{key: "outsider:Anything"})
     with pytest.raises(CheckpointError, match=f"names outsider:Anything as {key}.* --set {key}=outsider:Any"):
-        open_its_reader(open_checkpoint(path, named=NAMED))
+        open_its_reader(open_checkpoint(path, allowed_plugins=NAMED))
     assert not (tmp_path / "ran").exists()
 
 
@@ -91,7 +91,7 @@ def test_a_checkpoint_does_not_decide_what_is_imported(tmp_path, monkeypatch, ke
 def test_a_workload_that_is_no_name_is_refused(tmp_path, name):
     path = checkpoint_of(tmp_path, **{"train.workload": name})
     with pytest.raises(CheckpointError, match=r"\.pt: train.workload is .*not module:Name"):
-        open_checkpoint(path, named=[name])
+        open_checkpoint(path, allowed_plugins=[name])
 
 
 def test_the_command_that_the_refusal_names_works(tmp_path, monkeypatch, capsys):
@@ -112,7 +112,7 @@ def test_the_command_that_the_refusal_names_works(tmp_path, monkeypatch, capsys)
 
 
 def test_a_checkpoint_without_its_source_is_not_exported(tmp_path):
-    trained = open_checkpoint(checkpoint_of(tmp_path), named=NAMED)
+    trained = open_checkpoint(checkpoint_of(tmp_path), allowed_plugins=NAMED)
     with pytest.raises(CheckpointError, match="does not say which range of which source"):
         provenance(trained, BUNDLES, Campaign.open(validate({}), layout="recorded"), NullProgress())
 
@@ -170,6 +170,11 @@ def test_a_checkpoint_is_named_by_its_link(run, asked):
 @pytest.mark.parametrize("asked", ["best", "0.best", "0000.best", f"{LINKS[0]}.best"])
 def test_the_best_checkpoint_is_named_by_its_link(run, asked):
     assert find_checkpoint(asked, run, lambda: LINKS) == run.best_receipt(LINKS[0])
+
+
+def test_the_latest_checkpoint_is_that_of_the_last_finished_link(run):
+    run.receipt(LINKS[1]).touch()
+    assert find_checkpoint("latest", run, lambda: LINKS) == run.receipt(LINKS[1])
 
 
 @pytest.mark.parametrize("asked", ["some.pt", "a/b.json"])

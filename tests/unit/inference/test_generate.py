@@ -14,10 +14,10 @@ from crpipe.core.errors import CheckpointError, ConfigError, FormatError, Plugin
 from crpipe.core.files import sha256
 from crpipe.core.text import NullProgress
 from crpipe.inference import output_file
-from crpipe.inference.generate import generate_files
+from crpipe.inference.predict import TableRequest, generate_files
 from crpipe.train.checkpoints import Store, load
 from crpipe.workloads.muons import MuonGan, MuonGanOptions
-from crpipe.workloads.muons.layout import BUNDLES, PRIMARY, SCHEMA, nested_table
+from crpipe.workloads.muons.layout import BUNDLES, PRIMARY, SCHEMA
 from fixed_bundles import LAYOUT, SIZE, FixedGan
 from named import READERS
 
@@ -77,8 +77,8 @@ def generate(
         "load": {"budget_items": items},
     }
     campaign = Campaign.open(validate(tree), layout="recorded")
-    how = {"multiplicity": multiplicity, "cap": cap, "flat": flat, "device": "cpu"}
-    return generate_files(campaign, checkpoint, [table], out, progress or NullProgress(), **how)
+    request = TableRequest(campaign=campaign, checkpoint=checkpoint, inputs=[table], out=out, device="cpu")
+    return generate_files(request, progress or NullProgress(), multiplicity=multiplicity, cap=cap, flat=flat)
 
 
 def run(checkpoint, table, out, *args, **options):
@@ -300,14 +300,3 @@ def test_bad_input_is_told_with_place_and_reason(checkpoint, flat, tmp_path, col
     checkpoint_copy.write_bytes(checkpoint.read_bytes()[:-5])
     with pytest.raises(CheckpointError, match="damaged"):
         run(checkpoint_copy, flat, tmp_path / "out.parquet", trained=checkpoint)
-
-
-def test_nested_rows_hold_each_event_its_own_muons():
-    columns = {field.name: np.ones(3, field.dtype) for field in PRIMARY}
-    columns |= {
-        "primary_major_id": np.arange(3, dtype=np.uint64),
-        "primary_minor_id": np.arange(3, dtype=np.uint64),
-    }
-    muons = np.arange(9, dtype=np.float32).reshape(3, 3)
-    rows = nested_table(columns, np.array([1, 0, 2]), muons)["muons"].to_pylist()
-    assert rows == [[[0, 1, 2]], [], [[3, 4, 5], [6, 7, 8]]]

@@ -1,9 +1,6 @@
 """Any raw files become a table of predictions; a crash costs one part, and changes no byte."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +17,8 @@ from crpipe.core.errors import CheckpointError, ConfigError, DeviceMemoryError, 
 from crpipe.core.files import sha256
 from crpipe.core.text import NullProgress
 from crpipe.inference import output_file
-from crpipe.inference.checkpoints import Predictor, open_checkpoint
-from crpipe.inference.predict import identity, predict_files
+from crpipe.inference.checkpoints import open_checkpoint
+from crpipe.inference.predict import TableRequest, predict_files
 from crpipe.workloads.muons.layout import nested_table
 from crpipe.workloads.muons.reading.parquet import Bundles
 from side_tables import with_tables
@@ -30,23 +27,12 @@ from toy import make_events
 COUNTS = (30, 0, 20)
 
 
-@dataclass
-class Call:
-    """A call of predict_files."""
+def run(request, **options):
+    return predict_files(request, NullProgress(), **options)
 
-    campaign: Campaign
-    checkpoint: Path
-    inputs: Sequence[Path]
-    out: Path
-    more: dict[str, Any] = field(default_factory=dict)
 
-    def run(self):
-        return predict_files(
-            self.campaign, self.checkpoint, self.inputs, self.out, NullProgress(), device="cpu", **self.more
-        )
-
-    def with_tables(self, staged, **more):
-        return replace(self, campaign=with_tables(self.campaign, staged), more=more)
+def with_tables_of(request, staged):
+    return replace(request, campaign=with_tables(request.campaign, staged))
 
 
 def campaign_of(folder, kind, reader, **sections):
@@ -76,7 +62,9 @@ def job(tmp_path, monkeypatch):
             pq.write_table(nested_table(events.columns, events.multiplicity, items), paths[-1])
         path = checkpoint_of(tmp_path / "store", kind, **keys)
         campaign = campaign_of(tmp_path, kind, keys.get("source.reader", ""))
-        return Call(campaign, path, paths, tmp_path / out)
+        return TableRequest(
+            campaign=campaign, checkpoint=path, inputs=paths, out=tmp_path / out, device="cpu"
+        )
 
     yield prepare
     Counting.seen = staticmethod(lambda _: None)
@@ -84,7 +72,7 @@ def job(tmp_path, monkeypatch):
 
 def test_one_row_for_each_event_in_the_order_of_the_files(job):
     job = job()
-    assert job.run() == sum(COUNTS)
+    assert run(job) == sum(COUNTS)
     table = pq.read_table(job.out)
     assert table.column_names == ["path", "source_row", "count", "sum_gev"]
     assert table["path"].to_pylist() == [str(job.inputs[0])] * 30 + [str(job.inputs[2])] * 20
@@ -96,7 +84,7 @@ def test_one_row_for_each_event_in_the_order_of_the_files(job):
 def test_small_blocks_become_large_row_groups(job, monkeypatch):
     monkeypatch.setattr(output_file, "GROUP_ROWS", 20)
     job = job()
-    job.run()  # eight events at once
+    run(job)  # eight events at once
     found = pq.ParquetFile(job.out).metadata
     rows = [found.row_group(group).num_rows for group in range(found.num_row_groups)]
     assert sum(rows) == sum(COUNTS)
@@ -106,14 +94,14 @@ def test_small_blocks_become_large_row_groups(job, monkeypatch):
 def test_row_groups_of_large_rows_hold_fewer_of_them(job, monkeypatch):
     monkeypatch.setattr(output_file, "GROUP_BYTES", 1)
     job = job()
-    job.run()
+    run(job)
     assert pq.ParquetFile(job.out).metadata.num_row_groups >= sum(COUNTS) / 8
 
 
 def test_csv_holds_the_same(job):
-    job().run()
+    run(job())
     table = job(out="out.csv")
-    table.run()
+    run(table)
     found = pyarrow.csv.read_csv(table.out)
     whole = pq.read_table(table.out.with_suffix(".parquet"))
     assert found.column_names == whole.column_names
@@ -122,9 +110,9 @@ def test_csv_holds_the_same(job):
 
 def test_root_holds_the_same_with_its_types_and_its_origin(job):
     uproot = pytest.importorskip("uproot")
-    job().run()
+    run(job())
     root = job(out="out.root")
-    root.run()
+    run(root)
     whole = pq.read_table(root.out.with_suffix(".parquet"))
     with uproot.open(root.out) as file:
         tree, (origin,) = file["predictions"], file["metadata"].arrays(library="ak").to_list()
@@ -135,7 +123,7 @@ def test_root_holds_the_same_with_its_types_and_its_origin(job):
             "sum_gev": "float",
         }
         assert tree.arrays(library="ak").to_list() == whole.to_pylist()
-    trained = open_checkpoint(root.checkpoint, named=NAMED)
+    trained = open_checkpoint(root.checkpoint, allowed_plugins=NAMED)
     assert origin == {
         "crpipe": __version__,
         "command": "predict",
@@ -154,7 +142,7 @@ def test_a_killed_prediction_continues_and_ends_the_same(job, monkeypatch, out):
     monkeypatch.setattr(output_file, "BLOCKS_PER_PART", 2)
     job = job(out=out)
     whole = replace(job, out=job.out.with_name(f"whole.{out.split('.')[1]}"))
-    whole.run()
+    run(whole)
     seen = []
 
     def strike(events):
@@ -164,12 +152,12 @@ def test_a_killed_prediction_continues_and_ends_the_same(job, monkeypatch, out):
 
     Counting.seen = staticmethod(strike)
     with pytest.raises(KeyboardInterrupt):
-        job.run()
+        run(job)
     made = list(job.out.parent.glob(f"{out}.parts/*/part-*"))
     assert len(made) == 2
     assert not job.out.exists()
     first = len(seen)
-    job.run()
+    run(job)
     assert len(seen) < 2 * first + 2  # the first four blocks are not predicted again
     assert sha256(job.out) == sha256(whole.out)
     assert not list(job.out.parent.glob("*.parts"))
@@ -177,13 +165,13 @@ def test_a_killed_prediction_continues_and_ends_the_same(job, monkeypatch, out):
 
 def test_whole_events_become_lists_which_csv_cannot_hold(job):
     job = job(Echo)
-    job.run()
+    run(job)
     table = pq.read_table(job.out)
     assert table.column_names[-3:] == ["muons_energy_gev", "muons_x_m", "muons_y_m"]
     lengths = [len(row) for row in table["muons_x_m"].to_pylist()]
     assert lengths[:30] == make_events(30, 0).multiplicity.tolist()
     with pytest.raises(ConfigError, match="CSV cannot hold the lists in muons_energy_gev"):
-        replace(job, out=job.out.with_suffix(".csv")).run()
+        run(replace(job, out=job.out.with_suffix(".csv")))
 
 
 @pytest.fixture
@@ -193,7 +181,7 @@ def keyed(job):
 
 
 def test_files_with_two_events_of_one_key_are_refused_at_the_end(keyed):
-    assert keyed.run() == sum(COUNTS)
+    assert run(keyed) == sum(COUNTS)
     assert pq.read_table(keyed.out).column_names[2:4] == ["energy_gev", "zenith_rad"]
     first, _, last = keyed.inputs
     again = replace(keyed, inputs=(first, last, first), out=keyed.out.with_name("again.parquet"))
@@ -201,7 +189,7 @@ def test_files_with_two_events_of_one_key_are_refused_at_the_end(keyed):
         r"raw-0.parquet: row 0: the key energy_gev .*, zenith_rad 1.0 is also that of row 0 of .*raw-0.parqu"
     )
     with pytest.raises(FormatError, match=message):
-        again.run()
+        run(again)
     assert not again.out.exists()
 
 
@@ -213,54 +201,54 @@ def test_keys_of_parts_of_an_earlier_run_count_too(keyed, monkeypatch):
     Counting.seen = staticmethod(seen.append)
     for _ in range(2):
         with pytest.raises(FormatError, match="and a prediction has one row for each key"):
-            again.run()
+            run(again)
     assert len({str(each.columns["energy_gev"]) for each in seen}) < len(seen) < 2 * 80 / 8
     assert not again.out.exists()
 
 
 def test_predicted_lists_become_list_columns_which_csv_cannot_hold(job):
     job = job(Listing)
-    job.run()
+    run(job)
     table = pq.read_table(job.out)
     assert table.schema.field("values").type == pa.list_(pa.float32())
     assert list(map(len, table["values"].to_pylist())) == table["size"].to_pylist()
     with pytest.raises(ConfigError, match="CSV cannot hold the lists in values, places"):
-        replace(job, out=job.out.with_suffix(".csv")).run()
+        run(replace(job, out=job.out.with_suffix(".csv")))
     pytest.importorskip("uproot")
     with pytest.raises(ConfigError, match=r"ROOT .* hold values \(list<.*float.*>\), places"):
-        replace(job, out=job.out.with_suffix(".root")).run()
-    job = replace(job, out=job.out.with_suffix(".root"), more={"columns": ("size",)})
-    job.run()
+        run(replace(job, out=job.out.with_suffix(".root")))
+    job = replace(job, out=job.out.with_suffix(".root"))
+    run(job, columns=("size",))
     assert job.out.exists()
 
 
 def test_what_cannot_be_read_or_written_is_named(job, monkeypatch, tmp_path):
     job = job()
     with pytest.raises(ConfigError, match=r"out.txt: expected a name that ends in .parquet or .csv"):
-        replace(job, out=tmp_path / "out.txt").run()
+        run(replace(job, out=tmp_path / "out.txt"))
     with pytest.raises(FormatError, match=r"nowhere.parquet: missing; name existing files with --in"):
-        replace(job, inputs=(tmp_path / "nowhere.parquet",)).run()
+        run(replace(job, inputs=(tmp_path / "nowhere.parquet",)))
     with pytest.raises(FormatError, match="the input holds no event"):
-        replace(job, inputs=job.inputs[1:2]).run()
+        run(replace(job, inputs=job.inputs[1:2]))
     bad = tmp_path / "bad.parquet"
     events = make_events(5, 1)
     pq.write_table(nested_table(events.columns, events.multiplicity, events.items * np.nan), bad)
     with pytest.raises(FormatError, match=r"bad.parquet: row \d: energy_gev is nan, not within"):
-        replace(job, inputs=(bad,)).run()
+        run(replace(job, inputs=(bad,)))
 
     def broken(*_):
         raise ZeroDivisionError("no reason")
 
     monkeypatch.setattr(Bundles, "rows", broken)
     with pytest.raises(PluginError, match=r"raw-\d.parquet: the reader failed: ZeroDivisionError: no"):
-        job.run()
+        run(job)
 
 
 def test_a_checkpoint_of_another_layout_or_table_is_refused(job):
     changed = job(**{"layout.item": "muons"})
     changed = replace(changed, checkpoint=checkpoint_of(changed.out.parent / "b", **{"tables.geometry": "1"}))
     with pytest.raises(CheckpointError, match="another content of the side table geometry"):
-        replace(changed, campaign=replace(changed.campaign, table_keys={"tables.geometry": "2"})).run()
+        run(replace(changed, campaign=replace(changed.campaign, table_keys={"tables.geometry": "2"})))
 
 
 def test_a_workload_may_write_its_own_table(job, monkeypatch):
@@ -269,7 +257,7 @@ def test_a_workload_may_write_its_own_table(job, monkeypatch):
 
     monkeypatch.setattr(Counting, "table", table, raising=False)
     job = job()
-    job.run()
+    run(job)
     assert pq.read_table(job.out).column_names == ["id"]
 
 
@@ -283,7 +271,7 @@ def test_the_files_may_bring_side_tables_of_their_own(job, monkeypatch, tmp_path
     theirs.write_text("2")
     seen = []
     monkeypatch.setattr(TwoTables, "seen", staticmethod(lambda tables: seen.append(dict(tables))))
-    job.with_tables({"places": ours, "truth": ours}, tables={"truth": theirs}).run()
+    run(with_tables_of(job, {"places": ours, "truth": ours}), tables={"truth": theirs})
     assert seen
     assert all(tables == {"places": ours, "truth": theirs} for tables in seen)
 
@@ -301,7 +289,7 @@ def test_a_table_that_cannot_be_meant_is_refused(job, tmp_path, name, message):
     (tmp_path / "ours.csv").write_text("1")
     tables = dict.fromkeys(("places", "truth"), tmp_path / "ours.csv")
     with pytest.raises(ConfigError, match=message):
-        job.with_tables(tables, tables={name: tmp_path / "nowhere.csv"}).run()
+        run(with_tables_of(job, tables), tables={name: tmp_path / "nowhere.csv"})
     assert not job.out.exists()
 
 
@@ -309,31 +297,48 @@ def test_a_table_that_is_nowhere_is_named(job, tmp_path):
     job = job(NeedsPlaces, **TWO_TABLES)
     (tmp_path / "ours.csv").write_text("1")
     with pytest.raises(ConfigError, match=r"source.tables: the table truth is missing"):
-        job.with_tables({"places": tmp_path / "ours.csv"}).run()
+        run(with_tables_of(job, {"places": tmp_path / "ours.csv"}))
 
 
 def test_columns_are_chosen_in_the_order_given(job):
-    job = replace(job(), more={"columns": ("sum_gev", "source_row")})
-    job.run()
+    job = job()
+    run(job, columns=("sum_gev", "source_row"))
     assert pq.read_table(job.out).column_names == ["sum_gev", "source_row"]
     with pytest.raises(ConfigError, match=r"--columns: no column charge; .* has path, source_row, count, su"):
-        replace(job, more={"columns": ("charge",)}).run()
+        run(job, columns=("charge",))
+
+
+def test_every_block_and_every_seed_draw_numbers_of_their_own(job, monkeypatch):
+    seeds, predict = [], Counting.predict
+
+    def recording(self, model, events, generator):
+        seeds.append(generator.initial_seed())
+        return predict(self, model, events, generator)
+
+    monkeypatch.setattr(Counting, "predict", recording)
+    job = job()
+    for seed in (1, 1, 2):
+        run(replace(job, seed=seed))
+    blocks = len(seeds) // 3
+    assert seeds[:blocks] == seeds[blocks : 2 * blocks]
+    assert len({*seeds}) == 2 * blocks > 2
 
 
 def test_another_use_of_the_same_files_is_not_continued(job, tmp_path):
     job = job()
-    predictor = Predictor.open(job.campaign, job.checkpoint, "cpu")
+    predictor = job.open_predictor()
     repeated = campaign_of(tmp_path, Counting, "", model={"repeats": 2})
-    uses = [(job.campaign, [".csv"]), (job.campaign, [".csv", "count"]), (repeated, [".csv"])]
-    identities = [identity(campaign, predictor, job.inputs, shape, 1) for campaign, shape in uses]
-    assert len(set(map(str, identities))) == 3
+    uses = [(job, ()), (job, ("count",)), (replace(job, campaign=repeated), ()), (replace(job, seed=2), ())]
+    identities = [request.identity(predictor, columns) for request, columns in uses]
+    assert len(set(map(str, identities))) == 4
 
 
 def test_an_option_of_the_use_reaches_the_workload_and_no_other_does(job):
     job = job()
-    workload = open_checkpoint(job.checkpoint, use_options={"repeats": 5, "width": 3}, named=NAMED).workload
+    use = {"repeats": 5, "width": 3}
+    workload = open_checkpoint(job.checkpoint, use_options=use, allowed_plugins=NAMED).workload
     assert (workload.options.repeats, workload.options.width) == (5, 1)
-    assert open_checkpoint(job.checkpoint, named=NAMED).workload.options.repeats == 1
+    assert open_checkpoint(job.checkpoint, allowed_plugins=NAMED).workload.options.repeats == 1
 
 
 def test_too_little_memory_of_a_gpu_names_the_keys(job, monkeypatch):
@@ -343,4 +348,4 @@ def test_too_little_memory_of_a_gpu_names_the_keys(job, monkeypatch):
     monkeypatch.setattr(Counting, "predict", full)
     message = r"Tried to allocate 2.00 GiB; lower load.budget_items or evaluate.batch_events"
     with pytest.raises(DeviceMemoryError, match=message):
-        job().run()
+        run(job())

@@ -59,6 +59,10 @@ def test_each_event_has_the_same_chance(tmp_path, events):
     assert (abs(found - counts * events / counts.sum()) < 1).all()
 
 
+def test_shares_are_the_nearest_whole_numbers(tmp_path):
+    assert drawn(write(tmp_path, (2, 4), (1, 0)), 3) == [[1, 2], [0, 0]]
+
+
 def test_few_outliers_of_many_ranges_are_not_rounded_away(tmp_path):
     found = np.array(drawn(write(tmp_path, *[(30, 1)] * 12), 93))
     assert found.sum(axis=0).tolist() == [90, 3]

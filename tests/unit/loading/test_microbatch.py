@@ -1,6 +1,11 @@
-import numpy as np
+"""Micro-batches hold about equal items; numbers of rows are rounded up to few shapes."""
 
-from crpipe.loading.loader import micro_batches
+import itertools
+
+import numpy as np
+import pytest
+
+from crpipe.loading.microbatch import micro_batches, rounded
 
 
 def loads(size, budget):
@@ -29,9 +34,23 @@ def test_an_event_beyond_the_budget_stands_alone():
 def test_empty_events_stay_in_and_an_empty_batch_is_one_group():
     assert [group.tolist() for group in micro_batches(np.zeros(3, int), 5)] == [[0, 1, 2]]
     assert [group.tolist() for group in micro_batches(np.zeros(0, np.uint32), 5)] == [[]]
-    assert np.concatenate(micro_batches(np.array([9, 0, 9, 0]), 9)).tolist().count(3) == 1
+    assert sorted(np.concatenate(micro_batches(np.array([9, 0, 9, 0]), 9)).tolist()) == [0, 1, 2, 3]
 
 
 def test_events_that_cannot_be_packed_tightly_get_another_group():
     assert loads(np.array([6, 6, 6]), 10) == [6, 6, 6]
     assert loads(np.full(3000, 6, np.uint32), 10) == [6] * 3000
+
+
+@pytest.mark.parametrize("bits", [2, 4, 6])
+def test_shapes_have_few_leading_digits_and_are_the_next_ones(bits):
+    shapes = sorted({rounded(count, bits) for count in range(1, 70_000)})
+    assert shapes[: 1 << bits] == list(range(1, 1 + (1 << bits)))
+    for low, high in itertools.pairwise(shapes[(1 << (bits - 1)) - 1 :]):
+        assert 1 < high / low <= 1 + 2 / (1 << bits)
+        assert rounded(low + 1, bits) == high
+    assert all(rounded(shape, bits) == shape for shape in shapes)
+
+
+def test_by_default_shapes_are_at_most_a_thirtysecond_apart():
+    assert [rounded(count) for count in (0, 63, 1_000, 30_000)] == [0, 63, 1_008, 30_208]

@@ -4,11 +4,12 @@ import json
 from pathlib import Path
 
 from campaign_files import CampaignFiles
-from crpipe.report.estimates import RawFileSample, SourceLook
+from crpipe.report.estimates import SourceLook
 from crpipe.report.plan import describe_plan
+from crpipe.split.preview import FileSample
 
 DOCS = Path(__file__).parents[3] / "docs" / "watching.md"
-FILE = RawFileSample("a.parquet", "m:R", {"run": "uint64"}, 2, 1000, 50, 500, 40, 8, 90, 0.8)
+FILE = FileSample("a.parquet", "m:R", {"run": "uint64"}, 2, 1000, 50, 500, 40, 8, 90, 0.8)
 FIELDS = {
     "run": None,
     "fingerprint": None,

@@ -5,12 +5,13 @@ from dataclasses import replace
 import pytest
 
 from campaign_files import EVENTS, CampaignFiles
-from crpipe.report.estimates import RawFileSample, SourceLook
+from crpipe.report.estimates import SourceLook
 from crpipe.report.pace import better_batch, estimate_hours
 from crpipe.report.plan import render_plan
+from crpipe.split.preview import FileSample
 
 BYTES = 10 * (40 << 20)  # of one range
-FILE = RawFileSample("a.parquet", "m:R", {"run": "uint64"}, 2, 1000, 50, 500, 40, 8, 90, 0.8)
+FILE = FileSample("a.parquet", "m:R", {"run": "uint64"}, 2, 1000, 50, 500, 40, 8, 90, 0.8)
 
 
 def plan_of(files, **seen):

@@ -9,6 +9,7 @@ import yaml
 from crpipe.campaign.campaign import Campaign
 from crpipe.cli.app import main
 from crpipe.config.loading import load_config
+from crpipe.core.records import Forks
 from crpipe.core.text import NullProgress
 from models import train_range
 from toy import RANGES, toy_config
@@ -56,6 +57,8 @@ def test_the_file_goes_on_after_the_link_under_the_changed_keys(fork, campaign, 
         "train": {"start_after": FIRST, "on_optimizer_change": "reset", "clip_norm": 2},
         "model": {"rate": 1e-5},
     }
+    forks = Campaign.open(load_config([campaign]), "recorded").paths.forks()
+    assert Forks.read(forks).checkpoints == {"slow": checkpoint}  # `crpipe clean` keeps it
     config = load_config([campaign, tmp_path / "slow.yaml"])
     assert config.options()["rate"] == 1e-5
     assert Campaign.open(config).chain.names == (SECOND, THIRD, "outliers")

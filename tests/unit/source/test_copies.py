@@ -1,13 +1,17 @@
 import contextlib
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
 from crpipe.campaign.raw_files import SIZE_ONLY, Entry, Verification
-from crpipe.core.errors import DiskError, SourceError, TransferError
+from crpipe.core import checksums
+from crpipe.core.errors import AccessError, DiskError, SourceError, TransferError
 from crpipe.core.text import NullProgress
 from crpipe.source import copies
-from crpipe.source.copies import Copies, CopyRules, check_free_space
-from crpipe.source.retries import TemporaryFailure
+from crpipe.source.copies import Copies, CopyRules, VerificationLog, check_free_space
+from crpipe.source.retries import Failure, TemporaryFailure
 from crpipe.source.uris import SourceOptions
 
 RULES = CopyRules("range R", "restore it")
@@ -81,7 +85,18 @@ def test_what_passes_is_tried_again(copied):
             TransferError,
             r"^/s/a.h5: cut \(2 attempts\); run the same command again later$",
         ),
-        ([TemporaryFailure("off", outage=True)] * 2, RULES, SourceError, "off .* what is verified stays"),
+        (
+            [TemporaryFailure("off", Failure.SERVER_BUSY)] * 2,
+            RULES,
+            SourceError,
+            "off .* what is verified stays",
+        ),
+        (
+            [TemporaryFailure("refused", Failure.DENIED)] * 2,
+            RULES,
+            AccessError,
+            r"/s/a.h5: refused \(2 attempts\); renew it, see `crpipe token`",
+        ),
     ],
 )
 def test_a_bad_file_stops_the_job_with_the_way_out(copied, error, rules, kind, message):
@@ -101,11 +116,23 @@ def test_bad_files_are_set_aside_up_to_a_number(copied):
 
 def test_a_file_that_failed_is_tried_again_after_the_others(copied, tmp_path):
     rules = CopyRules("range R", "restore it", "quarantine", 1)
-    for error in (TransferError("a.h5: gone"), TemporaryFailure("bad", wrong=True), TemporaryFailure("cut")):
+    for error in (
+        TransferError("a.h5: gone"),
+        TemporaryFailure("bad", Failure.WRONG_BYTES),
+        TemporaryFailure("cut"),
+    ):
         job = copied({"a.h5": [error] * (1 if isinstance(error, TransferError) else 2)}, rules)
         assert (job.bad, len(job.done)) == ({}, 2)
         for file in tmp_path.iterdir():
             file.unlink()
+
+
+def test_a_file_whose_bytes_are_wrong_is_set_aside_whatever_another_one_does(copied, tmp_path):
+    rules = CopyRules("range R", "restore it", "quarantine", 1)
+    wrong, cut = TemporaryFailure("bad", Failure.WRONG_BYTES), TemporaryFailure("cut")
+    job = copied({"a.h5": [wrong] * 4, "b.h5": Later(1, [cut] * 2)}, rules)
+    assert list(job.bad) == ["a.h5"]
+    assert not (tmp_path / "a.h5.part").exists()
 
 
 def test_a_file_that_fails_is_set_aside_only_while_another_one_arrives(copied, tmp_path):
@@ -142,7 +169,7 @@ def test_a_range_that_loses_more_than_half_of_its_files_fails(copied):
 def test_an_outage_never_sets_a_file_aside(copied):
     rules = CopyRules("range R", "restore it", "quarantine", 1)
     with pytest.raises(SourceError, match="run the same command again later"):
-        copied({"a.h5": [TemporaryFailure("off", outage=True)] * 2}, rules)
+        copied({"a.h5": [TemporaryFailure("off", Failure.SERVER_BUSY)] * 2}, rules)
 
 
 def test_a_size_alone_is_refused_where_a_checksum_is_required(copied):
@@ -172,3 +199,113 @@ def test_a_link_in_the_place_of_a_directory_below_is_refused(tmp_path, monkeypat
     (raw / "a" / "b").unlink()
     Copies(raw, entries, SourceOptions(attempts=2), RULES, NullProgress()).run()
     assert (raw / "a" / "b" / "c.h5").exists()
+
+
+ENTRY = Entry("a.parquet", "pelican://h/a.parquet", 5, datetime(2025, 1, 1, tzinfo=UTC))
+
+
+def remember(folder, verified="source-checksum", entry=ENTRY):
+    (folder / entry.path).write_bytes(b"bytes")
+    checksum = checksums.of_file(folder / entry.path, "adler32")
+    proof = Verification(5, checksum, "adler32", verified)
+    with VerificationLog(folder, require_checksum=False) as proofs:
+        proofs.add(entry, proof)
+    return proof
+
+
+def test_a_sound_copy_is_kept(tmp_path):
+    proof = remember(tmp_path)
+    assert VerificationLog(tmp_path, require_checksum=True).keep([ENTRY]) == {"a.parquet": proof}
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        replace(ENTRY, uri="pelican://elsewhere/a.parquet"),
+        replace(ENTRY, size=6),
+        replace(ENTRY, mtime=datetime(2025, 1, 2, tzinfo=UTC)),
+        replace(ENTRY, path="b.parquet", uri="pelican://h/b.parquet"),
+    ],
+)
+def test_a_copy_of_something_else_is_not_kept(tmp_path, entry):
+    remember(tmp_path)
+    assert VerificationLog(tmp_path, require_checksum=False).keep([entry]) == {}
+
+
+def test_a_copy_without_a_source_s_checksum_is_not_kept_where_one_is_required(tmp_path):
+    proof = remember(tmp_path, SIZE_ONLY)
+    assert VerificationLog(tmp_path, require_checksum=False).keep([ENTRY]) == {"a.parquet": proof}
+    assert VerificationLog(tmp_path, require_checksum=True).keep([ENTRY]) == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"path": "b.parq',
+        b"7",
+        b"[1, 2]",
+        b"null",
+        b'{"path": "b.parquet", "listed": [], "size": 1}',
+        b'{"path": ["b"], "listed": [], "size": 1, "checksum": "", "algorithm": "", "verified": ""}',
+        b'{"path": "b.parquet", "listed": [], "another": 1}',
+        b"\xff\xfe\x00",
+    ],
+)
+def test_a_line_that_cannot_be_read_costs_one_copy(tmp_path, line):
+    proof = remember(tmp_path)
+    with (tmp_path / ".proofs.jsonl").open("ab") as memory:
+        memory.write(line)
+    assert VerificationLog(tmp_path, require_checksum=False).keep([ENTRY]) == {"a.parquet": proof}
+
+
+def test_an_unfinished_copy_is_kept_under_its_listing_and_no_other(tmp_path):
+    proofs = VerificationLog(tmp_path, require_checksum=False)
+    (tmp_path / "below").mkdir()
+    part = tmp_path / "below" / "a.parquet.part"
+    for entries, kept in (([ENTRY], False), ([ENTRY], True), ([replace(ENTRY, mtime=None)], False)):
+        part.write_bytes(b"beg")
+        proofs.begin(entries)
+        assert part.exists() == kept
+
+
+ROW = {"path": "a.parquet", "listed": ["pelican://h/a.parquet", ""], "size": 5, "checksum": "0"}
+ROW |= {"algorithm": "adler32", "verified": "size-only"}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {name: ROW[name] for name in ROW if name != "checksum"},
+        {**ROW, "size": "5"},
+        {**ROW, "size": True},
+        {**ROW, "listed": 7},
+        {**ROW, "listed": [None, ""]},
+        {**ROW, "path": ["a.parquet"]},
+        {**ROW, "algorithm": {}},
+        [],
+        7,
+        None,
+        "text",
+    ],
+)
+def test_a_line_that_is_no_proof_costs_one_copy_and_never_the_range(tmp_path, row):
+    with (tmp_path / ".proofs.jsonl").open("w") as memory:
+        memory.write(json.dumps(row) + "\n")
+    entry = replace(ENTRY, path="b.parquet")
+    proof = remember(tmp_path, entry=entry)
+    found = VerificationLog(tmp_path, require_checksum=False).keep([ENTRY, entry])
+    assert found == {"b.parquet": proof}
+
+
+def test_a_proof_with_more_than_this_version_knows_is_taken(tmp_path):
+    proof = remember(tmp_path)
+    path = tmp_path / ".proofs.jsonl"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "etag": "x"}) + "\n")
+    assert VerificationLog(tmp_path, require_checksum=False).keep([ENTRY]) == {"a.parquet": proof}
+
+
+def test_bytes_that_are_no_text_cost_one_copy(tmp_path):
+    proof = remember(tmp_path)
+    with (tmp_path / ".proofs.jsonl").open("ab") as memory:
+        memory.write(b"\xff\xfe\x00{\n")
+    assert VerificationLog(tmp_path, require_checksum=False).keep([ENTRY]) == {"a.parquet": proof}

@@ -1,20 +1,19 @@
-import subprocess
 import sys
 
 import pytest
 import yaml
 
 from crpipe.campaign.raw_files import read_manifest
+from crpipe.cli.app import main
 from crpipe.config.loading import validate
 from crpipe.core.errors import ConfigError, ListingError
-from crpipe.core.files import read_json
 from crpipe.core.journal import Journal
 from crpipe.core.text import NullProgress
+from crpipe.source import range_files
 from crpipe.source.counting import check_source, count_files, ensure_counted
 from crpipe.source.listing import list_range
 from named import NAMED, SOURCE
 from opened import opened
-from raw_files import write_parquet
 from told import Told
 
 
@@ -36,8 +35,8 @@ def configured(tmp_path, uri, files="", **ranges):
     return validate({"results": str(tmp_path / "results"), "ranges": ranges, "source": source})
 
 
-def listed(config, name):
-    list_range(opened(config), name, NullProgress())
+def listed(config, name, progress=None):
+    list_range(opened(config), name, progress or NullProgress())
     return [entry.path for entry in read_manifest(config.paths().manifest(name))]
 
 
@@ -45,18 +44,22 @@ def counted(config, progress=None):
     return count_files(opened(config), progress or NullProgress())
 
 
-def test_numbers_in_file_names_are_counted_and_cut_into_ranges(tmp_path, flat):
-    config = configured(tmp_path, f"{flat}/batch_{{number}}.parquet", first=1)
-    assert counted(config) == 25
-    assert [str(name) for name in config.all_ranges()] == [
-        "0000001-0000010",
-        "0000011-0000020",
-        "0000021-0000025",
+@pytest.mark.parametrize(
+    ("uri", "first", "last", "name", "files"),
+    [
+        ("batch_{number}.parquet", 1, 25, "0000021-0000025", range(21, 26)),
+        ("*.parquet", 0, 24, "0000020-0000024", range(21, 26)),
+        ("*.parquet", 0, 24, "0000000-0000009", range(1, 11)),
+    ],
+)
+def test_files_are_counted_and_cut_into_ranges(tmp_path, flat, monkeypatch, uri, first, last, name, files):
+    monkeypatch.chdir(tmp_path)
+    config = configured(tmp_path, f"flat/{uri}", first=first)
+    assert counted(config) == last
+    assert [(one.first, one.last) for one in config.all_ranges()] == [
+        (begin, min(begin + 9, last)) for begin in range(first, last + 1, 10)
     ]
-    assert listed(config, "0000021-0000025") == [f"batch_{number}.parquet" for number in range(21, 26)]
-    told = Told()
-    list_range(opened(config), "0000001-0000010", told)
-    assert told.lines[0].endswith("1 files in " + str(flat) + " have other names and are ignored")
+    assert listed(config, name) == sorted(f"batch_{number}.parquet" for number in files)
 
 
 def test_padded_numbers_are_found_by_their_padded_names(tmp_path):
@@ -74,25 +77,12 @@ def test_missing_numbers_are_named(tmp_path, flat):
     counted(config, told)
     assert any("warning: 1 files are missing: batch_7.parquet" in line for line in told.lines)
     with pytest.raises(ListingError, match=r"1 of 10 files are missing in .*: batch_7\.parquet"):
-        listed(config, "0000001-0000010")
+        listed(config, "0000001-0000010", told)
+    assert told.lines[-1].endswith(f"1 files in {flat} have other names and are ignored")
     with pytest.raises(
         ListingError, match=r"10 of 10 .*batch_30\.parquet and 5 more \(numbers found: 1 to 25"
     ):
         listed(config, "0000026-0000035")
-
-
-def test_a_flat_directory_is_cut_in_natural_order(tmp_path, flat):
-    config = configured(tmp_path, f"{flat}/*.parquet")
-    assert counted(config) == 24
-    assert listed(config, "0000000-0000009") == sorted(f"batch_{number}.parquet" for number in range(1, 11))
-    assert listed(config, "0000020-0000024") == [f"batch_{number}.parquet" for number in range(21, 26)]
-
-
-def test_a_relative_path_is_a_source(tmp_path, flat, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    config = configured(tmp_path, "flat/*.parquet")
-    assert counted(config) == 24
-    assert len(listed(config, "0000010-0000019")) == 10
 
 
 def test_one_list_is_cut_in_natural_order(tmp_path, flat):
@@ -112,6 +102,21 @@ def test_a_last_number_may_be_given_and_the_last_range_be_shorter(tmp_path, flat
     wrong = configured(tmp_path, f"{flat}/*.parquet", last=29)
     with pytest.raises(ListingError, match=r"holds 25 files, numbers 0 to 24; set ranges\.last to 24"):
         listed(wrong, "0000020-0000029")
+
+
+def test_a_file_that_vanishes_during_the_listing_is_named(tmp_path, flat, monkeypatch):
+    config = configured(tmp_path, f"{flat}/*.parquet", last=24)
+    own, asked = range_files.entries_of, []
+
+    def entries_of(*words):
+        asked.append(words)
+        if len(asked) > 1:
+            (flat / "batch_3.parquet").unlink()
+        return own(*words)
+
+    monkeypatch.setattr(range_files, "entries_of", entries_of)
+    with pytest.raises(ListingError, match=r"batch_3\.parquet: gone during the listing"):
+        listed(config, "0000000-0000009")
 
 
 @pytest.mark.parametrize("pattern", ["*.parquet", "batch_{number}.parquet"])
@@ -144,24 +149,28 @@ def test_range_directories_that_do_not_fit_are_named(tmp_path, odd):
 
 
 @pytest.mark.parametrize(
-    ("pattern", "ranges", "error", "message"),
+    ("uri", "files", "first", "error", "message"),
     [
-        ("*.h5", {}, ListingError, "no file there matches"),
-        ("x_{number}.h5", {}, ListingError, r"nothing there matches, from number 0 \(ranges\.first\) on"),
-        ("{range}/*.h5", {}, ListingError, "nothing there matches"),
-        ("*.parquet", {"first": 30}, ConfigError, r"ranges\.first: 30: the source holds files 0 to 24 only"),
-        ("absent/*.parquet", {}, ListingError, r"the source: .*/absent cannot be listed"),
+        ("{flat}/*.h5", "", 0, ListingError, "no file there matches"),
+        (
+            "{flat}/x_{number}.h5",
+            "",
+            0,
+            ListingError,
+            r"nothing there matches, from number 0 \(ranges\.first\)",
+        ),
+        ("{flat}/batch_{number}.parquet", "", 26, ListingError, "nothing there matches, from number 26"),
+        ("{flat}/{range}/*.h5", "", 0, ListingError, "nothing there matches"),
+        ("{flat}/*.parquet", "", 25, ConfigError, r"ranges\.first: 25: the source holds files 0 to 24 only"),
+        ("{flat}/absent/*.parquet", "", 0, ListingError, r"the source: .*/absent cannot be listed"),
+        ("synthetic://", "", 0, ConfigError, r"ranges\.last: auto: .*set it to a number"),
+        ("", "{range}.txt", 0, ConfigError, r"ranges\.last: auto: .*set it to a number"),
     ],
 )
-def test_nothing_to_count_is_an_error(tmp_path, flat, pattern, ranges, error, message):
+def test_what_cannot_be_counted_is_an_error(tmp_path, flat, uri, files, first, error, message):
+    config = configured(tmp_path, uri.replace("{flat}", str(flat)), files, first=first)
     with pytest.raises(error, match=message):
-        counted(configured(tmp_path, f"{flat}/{pattern}", **ranges))
-
-
-@pytest.mark.parametrize(("uri", "files"), [("synthetic://", ""), ("", "{range}.txt")])
-def test_a_source_without_an_end_cannot_be_counted(tmp_path, uri, files):
-    with pytest.raises(ConfigError, match=r"ranges\.last: auto: .*set it to a number"):
-        counted(configured(tmp_path, uri, files))
+        counted(config)
 
 
 def test_a_workflow_counts_once_and_only_where_it_is_asked_to(tmp_path, flat):
@@ -179,7 +188,6 @@ def test_a_workflow_counts_once_and_only_where_it_is_asked_to(tmp_path, flat):
     [
         ({"uri": ""}, r"source\.uri: not set"),
         ({"uri": "/data/{rnge}/*"}, r"did you mean \{range\}"),
-        ({"uri": "synthetic://air"}, "write synthetic:// alone"),
         ({"uri": "/data/*", "tables": {"g": "/g_*.csv"}}, r"source\.tables\.g: .*names one file"),
     ],
 )
@@ -188,32 +196,14 @@ def test_an_impossible_source_is_an_error_before_any_job(source, message):
         check_source(validate({"source": source}))
 
 
-def test_count_tables_list_and_stage_are_verbs_with_a_journal(tmp_path):
-    (tmp_path / "flat").mkdir()
-    for number in (1, 2, 3):
-        write_parquet(tmp_path / "flat" / f"batch_{number}.parquet", [1])
-    (tmp_path / "geometry.csv").write_text("id\n")
-    tree = {
-        **NAMED,
-        "source": {
-            "uri": "flat/batch_{number}.parquet",
-            "reader": SOURCE["reader"],
-            "tables": {"geometry": "geometry.csv"},
-        },
-        "ranges": {"first": 1, "last": "auto", "step": 2},
-    }
+def test_the_verb_prints_the_last_number_and_is_an_attempt(tmp_path, flat, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    ranges = {"first": 1, "last": "auto", "step": 2}
+    tree = {**NAMED, "source": {**SOURCE, "uri": "flat/batch_{number}.parquet"}, "ranges": ranges}
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(tree))
-    shown = []
-    for words in (["count"], ["tables"], ["list", "0000003-0000003"], ["stage", "0000003-0000003"]):
-        code = "from crpipe.cli.app import main; main()"
-        command = [sys.executable, "-c", code, "-c", "c.yaml", *words]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        shown.append(done.stdout)
-    assert shown[0] == "3\n"
-    results = tmp_path / "results"
-    assert read_json(results / "positions.json")["last"] == 3
-    assert set(read_json(results / "tables.json")) == {"geometry"}
-    assert (results / "staged" / "0000003-0000003" / "batch_3.parquet").exists()
-    finished = [row["verb"] for row in Journal(results / "journal.jsonl").rows() if row["what"] == "finished"]
-    assert finished == ["count", "tables", "list", "stage"]
+    monkeypatch.setattr(sys, "argv", ["crpipe", "-c", "c.yaml", "count"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert (end.value.code or 0, capsys.readouterr().out) == (0, "25\n")
+    rows = Journal(tmp_path / "results" / "journal.jsonl").rows()
+    assert [row["verb"] for row in rows if row["what"] == "finished"] == ["count"]

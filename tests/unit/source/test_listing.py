@@ -5,7 +5,7 @@ import pytest
 from crpipe.campaign.raw_files import Entry, read_manifest
 from crpipe.core.errors import ConfigError, ListingError
 from crpipe.core.text import NullProgress
-from crpipe.source import listing
+from crpipe.source import range_files
 from crpipe.source.listing import list_range
 from opened import opened
 from told import Told
@@ -142,7 +142,7 @@ def test_an_impossible_uri_is_an_error(configure, name, uri, message):
 )
 def test_a_listing_that_cannot_be_trusted_is_refused(configure, name, monkeypatch, paths, message):
     entries = [Entry(path, f"/data/{path}", 1, None) for path in paths]
-    monkeypatch.setattr(listing, "entries_of", lambda *_: entries)
+    monkeypatch.setattr(range_files, "entries_of", lambda *_: entries)
     config = configure()
     with pytest.raises(ListingError, match=message):
         listed(config, name)

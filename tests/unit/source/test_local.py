@@ -3,14 +3,18 @@ import os
 import threading
 from dataclasses import replace
 
+import h5py
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from crpipe.campaign.raw_files import Entry
 from crpipe.core.errors import ChangedError, ListingError, TransferError, is_retryable
 from crpipe.source import local
-from crpipe.source.local import LocalSource
+from crpipe.source.local import LocalSource, file_type_problem
 from crpipe.source.retries import TemporaryFailure
 from crpipe.source.uris import RangeSource
+from root_files import make_sensors, write_root
 
 
 @pytest.fixture
@@ -258,3 +262,42 @@ def test_a_write_in_the_tick_of_the_kernels_clock_in_which_the_copy_began_is_see
         with pytest.raises(ChangedError):
             fetched(entry, tmp_path / "copy.part")
         monkeypatch.undo()
+
+
+PAGE = b"<!DOCTYPE html>" + b" " * 5000
+
+
+@pytest.fixture
+def files(tmp_path):
+    """One good file of each type, by name."""
+    pq.write_table(pa.table({"x": range(100)}), tmp_path / "a.parquet")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["x"] = range(100)
+    with h5py.File(tmp_path / "block.hdf5", "w", userblock_size=1024) as file:
+        file["x"] = range(100)
+    write_root(tmp_path / "a.root", *make_sensors(3))
+    (tmp_path / "a.csv").write_text("x,y")
+    return tmp_path
+
+
+def test_good_files_have_no_fault(files):
+    assert [file_type_problem(file, file.name) for file in sorted(files.iterdir())] == [""] * 5
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.h5", "block.hdf5", "a.root", "a.csv"])
+def test_a_web_page_is_no_data(files, name):
+    (files / name).write_bytes(PAGE)
+    assert file_type_problem(files / name, name).startswith(("is no whole", "is no HDF5", "is a web page"))
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.root"])
+def test_a_file_that_ends_early_is_not_whole(files, name):
+    content = (files / name).read_bytes()
+    (files / name).write_bytes(content[: len(content) - 5])
+    assert file_type_problem(files / name, name)
+
+
+def test_an_empty_file_is_none_of_a_known_type(files):
+    for name in ("a.parquet", "a.h5", "a.root"):
+        (files / name).write_bytes(b"")
+        assert file_type_problem(files / name, name)

@@ -1,9 +1,19 @@
 import asyncio
+import threading
 
 import pytest
 
-from crpipe.core.errors import SourceError, TransferError
-from crpipe.source.retries import Deadline, TemporaryFailure, retry, run_concurrently
+from crpipe.core.errors import DiskError, SourceError, TransferError
+from crpipe.source import retries as disk
+from crpipe.source.retries import (
+    AdaptiveDiskCalls,
+    Deadline,
+    Failure,
+    Flush,
+    TemporaryFailure,
+    retry,
+    run_concurrently,
+)
 
 
 def persisted(outcomes, attempts=3, deadline_s=10.0):
@@ -36,13 +46,13 @@ def test_the_last_reason_and_the_number_of_attempts_are_told():
 
 
 def test_a_try_that_made_progress_does_not_count():
-    cut = TemporaryFailure("cut", progress=True)
+    cut = TemporaryFailure("cut", Failure.PROGRESS_MADE)
     assert persisted([cut, cut, cut, TemporaryFailure("busy"), "done"], attempts=2) == ("done", 5)
 
 
 def test_an_outage_stays_one():
-    error, _ = persisted([TemporaryFailure("gone", outage=True)], attempts=1)
-    assert error.outage
+    error, _ = persisted([TemporaryFailure("gone", Failure.SERVER_BUSY)], attempts=1)
+    assert error.is_outage
 
 
 def test_a_permanent_error_is_not_tried_again():
@@ -100,7 +110,7 @@ def test_a_try_that_still_runs_ends_with_the_deadline():
 
 
 def test_a_federation_out_of_reach_is_waited_for_however_often_and_said_once():
-    said, left = [], [TemporaryFailure("director gone", waits=True)] * 7
+    said, left = [], [TemporaryFailure("director gone", Failure.FEDERATION_AWAY)] * 7
 
     async def attempt():
         if left:
@@ -114,11 +124,11 @@ def test_a_federation_out_of_reach_is_waited_for_however_often_and_said_once():
 
 def test_what_does_not_wait_counts_a_federation_out_of_reach_like_all_else():
     async def attempt():
-        raise TemporaryFailure("director gone", waits=True)
+        raise TemporaryFailure("director gone", Failure.FEDERATION_AWAY)
 
     with pytest.raises(TemporaryFailure, match=r"director gone \(2 attempts\)") as caught:
         asyncio.run(retry(attempt, attempts=2, deadline=Deadline(60.0, "job"), pause_s=1e-6, patient=False))
-    assert caught.value.outage
+    assert caught.value.is_outage
 
 
 @pytest.mark.parametrize(("asked_s", "made_s"), [(7.0, 7.0), (1e6, 300.0)])
@@ -141,3 +151,54 @@ def test_the_deadline_names_the_last_failure_of_any_try():
     deadline = Deadline(0.0, "job")
     deadline.note(TemporaryFailure("cut"))
     assert "(cut)" in str(deadline.passed(""))
+
+
+def test_steps_stay_here_while_they_are_quick_and_go_to_threads_while_they_are_not(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(disk.time, "perf_counter", lambda: clock[0])
+
+    async def places(pause_s):
+        steps = AdaptiveDiskCalls()
+        found = []
+
+        def step():
+            clock[0] += pause_s
+            found.append(threading.current_thread())
+
+        for _ in range(3):
+            await steps.do(step)
+        return [place is threading.main_thread() for place in found]
+
+    assert asyncio.run(places(0)) == [True, True, True]
+    assert asyncio.run(places(disk.QUICK_S * 2 * disk.MEMORY)) == [True, False, False]
+
+
+def test_every_file_is_flushed_before_the_names(tmp_path, monkeypatch):
+    flushed = []
+    monkeypatch.setattr(disk, "sync", flushed.append)
+    files = [tmp_path / f"{index}" for index in range(100)]
+
+    async def run():
+        flush = Flush()
+        for file in files:
+            await flush.add(file, disk.BATCH // 7)
+        await flush.finish([tmp_path])
+
+    asyncio.run(run())
+    assert sorted(flushed[:-1]) == sorted(files)
+    assert flushed[-1] == tmp_path
+
+
+def test_a_flush_that_fails_is_told(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(disk, "sync", full)
+
+    async def run():
+        flush = Flush()
+        await flush.add(tmp_path / "file", 1)
+        await flush.finish([])
+
+    with pytest.raises(DiskError, match="the disk is full"):
+        asyncio.run(run())

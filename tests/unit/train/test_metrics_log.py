@@ -1,11 +1,20 @@
-"""No step ever stands twice, in metrics.jsonl or in TensorBoard."""
+"""No step is there twice, in metrics.jsonl or in TensorBoard; the loggers of a user disturb nothing."""
 
 import json
 
 import numpy as np
+import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from crpipe.core.errors import ConfigError
+from crpipe.setup.compatibility import check_fit
+from crpipe.train import metrics_log
 from crpipe.train.metrics_log import EventFile, MetricsFile, _records, read_metrics
+from models import trained
+from toy import RANGES, KeptRows, toy_config
+
+FIRST = RANGES[0]
+VALIDATED = {"validate_steps": 2, "validate_events": 40}
 
 
 def steps_of(folder):
@@ -27,30 +36,15 @@ def test_events_are_cut_back_to_the_resumed_step(tmp_path):
     assert steps_of(tmp_path) == [10, 20, 30, 40]
 
 
-def test_an_event_file_cut_by_a_crash_keeps_its_whole_records(tmp_path):
+@pytest.mark.parametrize("zeros", [False, True])
+def test_a_record_that_a_crash_cut_or_a_power_failure_left_as_zeros_is_no_event(tmp_path, zeros):
     write_events(tmp_path, 0, [10, 20])
     path = next(tmp_path.iterdir())
-    path.write_bytes(path.read_bytes()[:-3])
+    content = path.read_bytes()
+    path.write_bytes(content + bytes(160) if zeros else content[:-3])
     write_events(tmp_path, 20, [30])
-    assert steps_of(tmp_path) == [10, 30]
-
-
-def test_zeros_that_a_power_failure_left_are_no_events(tmp_path):
-    write_events(tmp_path, 0, [10, 20])
-    path = next(tmp_path.iterdir())
-    path.write_bytes(path.read_bytes() + bytes(160))
-    write_events(tmp_path, 20, [30])
-    assert steps_of(tmp_path) == [10, 20, 30]
+    assert steps_of(tmp_path) == ([10, 20, 30] if zeros else [10, 30])
     assert b"" not in list(_records(path))
-
-
-def test_histograms_can_be_read(tmp_path):
-    file = EventFile(tmp_path, "000000.r", 0)
-    file.histogram(5, 1.0, "energy", np.arange(100.0))
-    file.close()
-    events = EventAccumulator(str(tmp_path))
-    events.Reload()
-    assert events.Histograms("energy")[0].histogram_value.num == 100
 
 
 def test_values_that_are_not_finite_are_left_out_of_a_histogram(tmp_path):
@@ -85,3 +79,32 @@ def test_hyper_parameters_stand_beside_the_final_metrics(tmp_path):
     found = events.SummaryMetadata("_hparams_/session_start_info").plugin_data
     assert found.plugin_name == "hparams"
     assert b"train.epochs" in found.content
+
+
+def test_loggers_get_every_row_and_disturb_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(metrics_log, "CLOSE_S", 0.2)
+    monkeypatch.setattr(metrics_log, "MOST_WAITING", 3)
+    expected, _, _ = trained(toy_config(tmp_path / "plain", train=VALIDATED), FIRST)
+    names = ["toy:KeptRows", "toy:RaisingLogger", "toy:SleepingLogger"]
+    config = toy_config(tmp_path / "logged", train={**VALIDATED, "log_steps": 1, "loggers": names[1:]})
+    _, _, told = trained(config, FIRST)
+    assert told.count("toy:RaisingLogger failed: ConnectionError: no server") == 1
+    assert "toy:SleepingLogger has not finished in 0.2 s" in told
+    assert "toy:SleepingLogger was too slow" in told
+    config = toy_config(tmp_path / "works", train={**VALIDATED, "loggers": names})
+    receipt, _, _ = trained(config, FIRST)
+    assert receipt["sha256"] == expected["sha256"]
+    works = next(made for made in KeptRows.made if type(made) is KeptRows)
+    assert (works.run.run, works.run.link, works.run.step) == ("toy", FIRST, 0)
+    assert works.run.folder == config.paths().run_dir()
+    assert works.closed
+    steps = [step for step, metrics in works.rows if "critic/loss" in metrics]
+    assert steps == [4, 7]
+    assert any("validation/score" in metrics for _, metrics in works.rows)
+
+
+def test_a_logger_that_cannot_be_imported_is_refused(tmp_path):
+    config = toy_config(tmp_path, train={"loggers": ["toy:KeptRow"]})
+    for call in (lambda config: trained(config, FIRST), check_fit):
+        with pytest.raises(ConfigError, match="train.loggers: toy has no class KeptRow; .*mean KeptRows"):
+            call(config)

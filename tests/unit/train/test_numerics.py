@@ -9,13 +9,12 @@ import zipfile
 import pytest
 import torch
 
-from crpipe.core.errors import CheckpointError, Interrupted
+from crpipe.core.errors import CheckpointError
 from crpipe.core.journal import Journal
 from crpipe.train.checkpoints import Store, load
-from crpipe.train.numerics import difference, judge, numerics, short
+from crpipe.train.numerics import compare, difference, hashes, numerics
 from crpipe.train.ranks import World
-from models import train_range
-from told import Told
+from models import interrupted, trained
 from toy import RANGES, toy_config
 
 FIRST, SECOND, _ = RANGES
@@ -24,17 +23,12 @@ SHOWN = "import torch; from crpipe.train.numerics import *; from crpipe.train.ra
 SHOWN += "import json; print(json.dumps(numerics(World(0, 1, torch.device('cpu')))))"
 
 
-def train(config, name=FIRST, **options):
-    told = Told()
-    train_range(config, name, told, **options)
-    receipt = json.loads(config.paths().receipt(name).read_text())
-    return receipt, load(config.paths().store(name) / receipt["checkpoint"]), str(told)
+def train(config, name=FIRST):
+    return trained(config, name)
 
 
 def interrupt(config):
-    with pytest.raises(Interrupted):
-        train_range(config, FIRST, Told(), max_minutes=1e-9)
-    return max(config.paths().store(FIRST).glob("snapshot-*.pt"))
+    return interrupted(config, FIRST)
 
 
 def of_process(**variables):
@@ -96,11 +90,11 @@ def test_what_differs_is_said_in_words(name, words):
     other = {**here, name: 99}
     assert difference([other], here).startswith(words)
     said = []
-    judge([other], here, "s.pt", "warn", said.append)
+    compare([other], here, "s.pt", "warn", said.append)
     assert len(said) == 1
     assert "\n" not in said[0]
     with pytest.raises(CheckpointError, match="train.numerics: warn"):
-        judge([other], here, "s.pt", "refuse", said.append)
+        compare([other], here, "s.pt", "refuse", said.append)
 
 
 def test_receipt_checkpoint_and_journal_hold_it(tmp_path):
@@ -108,7 +102,7 @@ def test_receipt_checkpoint_and_journal_hold_it(tmp_path):
     receipt, checkpoint, _ = train(config)
     (used,) = checkpoint["numerics"]
     assert used["threads"] == 1
-    assert receipt["numerics"] == short([used])
+    assert receipt["numerics"] == hashes([used])
     rows = [row for row in Journal(config.paths().train_journal()).rows() if row["what"] == "numerics"]
     assert rows[0].items() >= used.items()
     assert rows[0]["c_library"]
@@ -138,7 +132,7 @@ def test_a_resume_with_other_threads_is_told_or_refused(tmp_path, policy):
     receipt, checkpoint, told = train(config)
     assert told.count("CPU threads 1, here 2") == 1
     assert [each["threads"] for each in checkpoint["numerics"]] == [1, 2]
-    assert receipt["numerics"] == short(checkpoint["numerics"])
+    assert receipt["numerics"] == hashes(checkpoint["numerics"])
 
 
 def test_so_is_a_link_whose_parent_was_computed_otherwise(tmp_path):

@@ -6,12 +6,10 @@ import pytest
 import torch
 
 from crpipe.core.errors import CheckpointError, ConfigError
-from crpipe.core.text import NullProgress
-from crpipe.train.checkpoints import Store, load
-from crpipe.train.pretrained import match_weights
+from crpipe.train.checkpoints import Store
+from crpipe.train.pretrained import find_source, match_weights
 from crpipe.train.state import TrainState
-from models import train_range
-from told import Told
+from models import trained
 from toy import RANGES, Toy, ToyOptions, toy_config
 
 FIRST, SECOND, _ = RANGES
@@ -26,7 +24,7 @@ OWN = weights(encoder_a=(2, 3), encoder_b=(2,), head_a=(4,))
 
 def test_without_a_map_all_that_fits_is_loaded():
     found = match_weights(OWN, weights(encoder_a=(2, 3), encoder_b=(5,), old=(1,)), {})
-    assert found.chosen == {"encoder.a": "encoder.a"}
+    assert found.names == {"encoder.a": "encoder.a"}
     assert (found.missing, found.unexpected) == (("encoder.b", "head.a"), ("encoder.b", "old"))
     assert "loaded 1 of 3 weights; missing: encoder.b, head.a" in found.describe()
 
@@ -34,13 +32,13 @@ def test_without_a_map_all_that_fits_is_loaded():
 def test_a_map_loads_what_it_names_and_nothing_else():
     there = weights(model_a=(2, 3), model_b=(2,), head_a=(4,), model_more=(9,))
     found = match_weights(OWN, there, {"model.": "encoder."})
-    assert found.chosen == {"encoder.a": "model.a", "encoder.b": "model.b"}
+    assert found.names == {"encoder.a": "model.a", "encoder.b": "model.b"}
     assert (found.missing, found.unexpected) == (("head.a",), ("head.a", "model.more"))
 
 
 def test_the_longest_prefix_counts():
     found = match_weights(OWN, weights(m_head_a=(4,), m_a=(2, 3)), {"m.": "encoder.", "m.head.": "head."})
-    assert found.chosen == {"head.a": "m.head.a", "encoder.a": "m.a"}
+    assert found.names == {"head.a": "m.head.a", "encoder.a": "m.a"}
 
 
 @pytest.mark.parametrize(
@@ -70,31 +68,56 @@ def test_what_cannot_be_loaded_is_an_error_that_names_it(there, prefixes, said):
         match_weights(OWN, there, prefixes)
 
 
-def trained(root, **options):
-    config = toy_config(root, **options)
-    train_range(config, FIRST, NullProgress())
-    receipt = json.loads(config.paths().receipt(FIRST).read_text())
-    return config, receipt, load(config.paths().store(FIRST) / receipt["checkpoint"])
+@pytest.fixture(scope="module")
+def old(tmp_path_factory):
+    """Return a finished training: its configuration, its receipt and its checkpoint."""
+    config = toy_config(tmp_path_factory.mktemp("old"))
+    receipt, checkpoint, _ = trained(config, FIRST)
+    return config, receipt, checkpoint
 
 
-def test_a_mapped_part_is_loaded_the_rest_is_fresh_and_all_of_it_is_recorded(tmp_path):
-    old, receipt, before = trained(tmp_path / "old")
-    source = str(old.paths().receipt(FIRST))
+def start_from(old, root, init_from="", **options):
+    """Train from the weights of the old training; return the configuration, and what ``trained`` gives."""
+    train = {"init_from": init_from or str(old[0].paths().receipt(FIRST)), **options.pop("train", {})}
+    config = toy_config(root, train=train, **options)
+    return config, *trained(config, FIRST)
+
+
+def record_of(config):
+    return json.loads((config.paths().run_dir() / "init_from.json").read_text())
+
+
+def test_the_options_of_the_optimizer_are_those_of_this_run(old, tmp_path):
+    _, _, checkpoint, told = start_from(old, tmp_path, model={"beta": 0.5})
+    assert "loaded 8 of 8 weights; missing: none; unexpected: none" in told
+    assert checkpoint["optimizers"]["critic"]["param_groups"][0]["betas"] == [0.5, 0.999]
+
+
+def test_another_optimizer_is_an_explicit_choice(old, tmp_path):
+    with pytest.raises(CheckpointError, match="train.on_optimizer_change: reset"):
+        start_from(old, tmp_path / "refused", model={"optimizer": "sgd"})
+    train = {"on_optimizer_change": "reset"}
+    *_, told = start_from(old, tmp_path / "reset", model={"optimizer": "sgd"}, train=train)
+    assert "optimizers with a fresh state: critic, generator" in told
+
+
+def test_a_mapped_part_is_loaded_the_rest_is_fresh_and_all_of_it_is_recorded(old, tmp_path):
+    _, receipt, before = old
     # A rate of zero: what was loaded is still there at the end.
-    start = {"init_from": source, "init_map": {"critic.": "critic."}}
-    new, made, after = trained(tmp_path / "new", train=start, model={"rate": 0.0}, seed=9)
-    assert made["parent"] == receipt["sha256"]
+    train = {"init_map": {"critic.": "critic."}}
+    new, child, after, _ = start_from(old, tmp_path, train=train, model={"rate": 0.0}, seed=9)
+    assert child["parent"] == receipt["sha256"]
     for name, value in after["model"].items():
         assert torch.equal(value, before["model"][name]) == name.startswith("critic")
-    record = json.loads((new.paths().run_dir() / "init_from.json").read_text())
+    record = record_of(new)
     assert record["sha256"] == receipt["sha256"]
     assert record["loaded"] == {name: name for name in before["model"] if name.startswith("critic")}
     assert record["missing"] == record["unexpected"] == sorted(n for n in before["model"] if n[0] == "g")
     assert after["counters"]["events"] == 300
 
 
-def test_the_averaged_weights_start_from_the_averaged_ones(tmp_path):
-    _, _, before = trained(tmp_path / "old")
+def test_the_averaged_weights_start_from_the_averaged_ones(old):
+    _, _, before = old
     toy = Toy(ToyOptions())
     state = TrainState(toy.model(), toy.phases(), 1, torch.device("cpu"))
     state.init_from(before, {"generator.": "generator."})
@@ -112,7 +135,7 @@ def test_the_averaged_weights_start_from_the_averaged_ones(tmp_path):
 def test_a_file_that_cannot_be_verified_is_refused(tmp_path, name, said):
     (tmp_path / "mine.pt").write_bytes(b"x")
     with pytest.raises(CheckpointError, match=said):
-        trained(tmp_path / "new", train={"init_from": str(tmp_path / name)})
+        find_source(str(tmp_path / name))
 
 
 @pytest.mark.parametrize("key", [{"init_map": {"a.": "b."}}, {"start_after": FIRST}])
@@ -123,39 +146,30 @@ def test_a_map_or_a_link_without_a_checkpoint_is_refused(tmp_path, key):
 
 def test_a_run_goes_on_after_a_link_of_another_run(tmp_path):
     """With the settings of the old run it ends in the very weights that the old run ends in."""
-    old, receipt, _ = trained(tmp_path)
-    train_range(old, SECOND, NullProgress())
-    start = {"init_from": str(old.paths().receipt(FIRST)), "start_after": FIRST}
+    config = toy_config(tmp_path)
+    receipt, _, _ = trained(config, FIRST)
+    _, first, _ = trained(config, SECOND)
+    start = {"init_from": str(config.paths().receipt(FIRST)), "start_after": FIRST}
     new = toy_config(tmp_path, run="fork", train=start)
-    train_range(new, SECOND, NullProgress())
-    found = [json.loads(config.paths().receipt(SECOND).read_text()) for config in (old, new)]
-    assert found[1]["parent"] == receipt["sha256"]
-    first, second = (
-        load(config.paths().store(SECOND) / made["checkpoint"])
-        for config, made in zip((old, new), found, strict=True)
-    )
+    child, second, _ = trained(new, SECOND)
+    assert child["parent"] == receipt["sha256"]
     assert first["counters"] == second["counters"]
     for part in ("model", "average"):
         assert all(torch.equal(first[part][name], second[part][name]) for name in first[part])
     assert not (new.paths().run_dir() / "init_from.json").exists()
 
 
-def test_a_checkpoint_that_has_seen_large_held_out_events_is_named_in_log_and_record(tmp_path):
-    _, _, state = trained(tmp_path / "old")
-    assert state["keys"].pop("split.parts_first")
-    older = Store(tmp_path / "older", "k").save_checkpoint(state).path
-    config, told = toy_config(tmp_path / "new", train={"init_from": str(older)}), Told()
-    train_range(config, FIRST, told)
-    warning = next(line for line in told.lines if "it has seen" in line)
-    assert warning.startswith(f"warning: train.init_from: {older} is of an earlier crpipe")
-    record = json.loads((config.paths().run_dir() / "init_from.json").read_text())
-    assert f"warning: {record['warning']}" == warning
-
-
-def test_a_checkpoint_that_has_seen_none_is_not(tmp_path):
-    old, _, _ = trained(tmp_path / "old")
-    told = Told()
-    config = toy_config(tmp_path / "new", train={"init_from": str(old.paths().receipt(FIRST))})
-    train_range(config, FIRST, told)
-    assert not [line for line in told.lines if "it has seen" in line]
-    assert "warning" not in json.loads((config.paths().run_dir() / "init_from.json").read_text())
+@pytest.mark.parametrize("earlier", [True, False])
+def test_a_checkpoint_that_may_have_seen_held_out_events_is_named_in_log_and_record(old, tmp_path, earlier):
+    source, (_, _, state) = "", old
+    if earlier:
+        keys = {name: value for name, value in state["keys"].items() if name != "split.parts_first"}
+        source = str(Store(tmp_path / "older", "k").save_checkpoint({**state, "keys": keys}).path)
+    config, _, _, told = start_from(old, tmp_path / "new", source)
+    warnings = [line for line in told.splitlines() if "it has seen" in line]
+    record = record_of(config)
+    assert warnings == ([f"warning: {record['warning']}"] if earlier else [])
+    assert record.get("warning", "").startswith(
+        f"train.init_from: {source} is of an earlier crpipe" if earlier else ""
+    )
+    assert ("warning" in record) == earlier

@@ -11,8 +11,9 @@ import sys
 import pytest
 import torch
 
+from crpipe import __version__
 from crpipe.core.errors import ConfigError
-from crpipe.train.ranks import find_device, joined
+from crpipe.train.ranks import World, find_device, joined, machine
 
 FAULTS = """
 import resource
@@ -92,3 +93,9 @@ def test_large_tensors_get_large_pages(set_by_a_person, asked):
         command, capture_output=True, text=True, check=True, env=environment | set_by_a_person
     )
     assert (int(run.stdout) > 0) == asked
+
+
+def test_the_device_and_the_versions_are_named():
+    row = machine(World(0, 2, torch.device("cpu")))
+    assert (row["device"], row["ranks"], row["crpipe"]) == ("cpu", 2, __version__)
+    assert row["torch"] == torch.__version__

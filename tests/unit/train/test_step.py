@@ -1,19 +1,27 @@
-"""Between two log intervals the host never waits for the device."""
+"""A step never waits for the device, is skipped as a whole, and names what it cannot do."""
 
 import copy
+import itertools
+import json
 
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
+from torch._dynamo.utils import counters as dynamo
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from crpipe.core.errors import DeviceMemoryError, TrainError
 from crpipe.events.batch import Cursor
 from crpipe.train.meter import Meter
 from crpipe.train.ranks import World
 from crpipe.train.state import Backup, TrainState
-from crpipe.train.step import Stepper
-from toy import Toy, ToyOptions, make_events, toy_config
+from crpipe.train.step import Stepper, compile_modules, named_out_of_memory
+from crpipe.train.workload import WorkloadCall
+from models import train_range, trained
+from told import Told
+from toy import RANGES, Toy, ToyOptions, make_events, toy_config
 
 CPU = torch.device("cpu")
 WAITING = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero", "_unique2"}
@@ -44,9 +52,9 @@ def no_waiting(monkeypatch):
 
 @pytest.fixture
 def make_stepper(tmp_path):
-    def make(world, **options):
+    def make(world, kind=Toy, **options):
         config = toy_config(tmp_path)
-        workload = Toy(ToyOptions(**options))
+        workload = kind(ToyOptions(**options))
         state = TrainState(workload.model(), workload.phases(), 1, CPU)
         meter = Meter(CPU)
         return Stepper(config.train, config.load, workload, state, world, meter), state, meter
@@ -71,11 +79,21 @@ def test_a_step_never_waits_for_the_device(make_stepper, no_waiting, monkeypatch
     assert "critic/gap" in meter.means(World(0, 1, CPU))
 
 
+class CriticAlone(Toy):
+    """The last phase takes several optimizer steps."""
+
+    def phases(self):
+        return super().phases()[:1]
+
+
+@pytest.mark.parametrize("kind", [Toy, CriticAlone])
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 @pytest.mark.parametrize("steps_before", [0, 2])
-def test_a_step_that_turns_bad_in_its_last_repeat_changes_nothing(make_stepper, optimizer, steps_before):
+def test_a_step_that_turns_bad_in_its_last_repeat_changes_nothing(
+    make_stepper, kind, optimizer, steps_before
+):
     """Two critic repeats are good and applied; then row 30 of the last batch poisons the third."""
-    stepper, state, _ = make_stepper(World(0, 1, CPU), optimizer=optimizer, momentum=0.5, poison_row=30)
+    stepper, state, _ = make_stepper(World(0, 1, CPU), kind, optimizer=optimizer, momentum=0.5, poison_row=30)
     good = [(make_events(20, seed), Cursor(0, seed)) for seed in range(3)]
     bad = (make_events(40, 9), Cursor(0, 9))
     for _ in range(steps_before):
@@ -91,10 +109,10 @@ def test_a_step_that_turns_bad_in_its_last_repeat_changes_nothing(make_stepper, 
 @pytest.mark.parametrize("wanted", [0, 1])
 def test_what_is_held_is_put_back_only_where_wanted(wanted):
     tensors = [torch.ones(2, 3), torch.tensor(1.0), torch.tensor(7)]  # one integer alone: a counting buffer
-    held = Backup(tensors)
+    backup = Backup(tensors)
     for tensor in tensors:
         tensor.add_(1)
-    held.restore_where(torch.tensor(float(wanted)))
+    backup.restore_where(torch.tensor(float(wanted)))
     assert [tensor.unique().tolist() for tensor in tensors] == (
         [[1], [1], [7]] if wanted else [[2], [2], [8]]
     )
@@ -137,3 +155,136 @@ def test_gradients_that_overflow_only_together_are_skipped_by_all_ranks(make_ste
     before = [value.clone() for value in state.model.parameters()]
     assert stepper.step([(make_events(20, 1), Cursor(0, 1))], (1,), 1.0) == 1
     assert all(torch.equal(a, b) for a, b in zip(before, state.model.parameters(), strict=True))
+
+
+def test_an_anomaly_is_named_with_its_phase(tmp_path, monkeypatch):
+    loss = Toy.generator_loss
+
+    def broken(self, model, batch, generator):
+        value, metrics = loss(self, model, batch, generator)
+        return value + (value - value.detach()).sqrt() * 0.0, metrics
+
+    monkeypatch.setattr(Toy, "generator_loss", broken)
+    with pytest.raises(
+        TrainError, match=r"phase generator: Function 'SqrtBackward0' returned nan .*test_step.py"
+    ):
+        trained(toy_config(tmp_path, train={"detect_anomaly": True}), RANGES[0])
+
+
+def test_a_loss_that_is_not_finite_is_an_anomaly(tmp_path):
+    config = toy_config(tmp_path, model={"poison_row": 7}, train={"detect_anomaly": True})
+    with pytest.raises(TrainError, match="phase critic: the loss is nan"):
+        trained(config, RANGES[0])
+
+
+def make_model():
+    return nn.ModuleDict({"critic": nn.Sequential(nn.Linear(3, 4), nn.SiLU(), nn.Linear(4, 1))})
+
+
+def test_falls_back_to_eager_when_the_probe_fails_and_keeps_the_weights():
+    model = make_model()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+
+    def probe():
+        with torch.no_grad():
+            model["critic"][0].weight.add_(1.0)
+        raise RuntimeError("aot_autograd does not support double backward\nmore")
+
+    told = []
+    assert compile_modules(model, probe, told.append) is False
+    assert len(told) == 1
+    assert "training runs eager (aot_autograd does not support double backward)" in told[0]
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert model["critic"](torch.ones(2, 3)).shape == (2, 1)
+
+
+class Own(nn.Module):
+    """A module of a workload, of another shape of class than torch's."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(3, 1)
+
+    def forward(self, x):
+        return self.inner(x).sin()
+
+
+@pytest.mark.parametrize("child", [Own(), nn.Sequential(nn.Linear(3, 4), nn.SiLU()), nn.Linear(3, 1)])
+def test_every_kind_of_module_is_compiled_and_takes_any_number_of_rows(child):
+    before = dynamo["stats"]["unique_graphs"]
+    model = nn.ModuleDict({"child": child})
+    assert compile_modules(model, lambda: model["child"](torch.ones(5, 3)), print)
+    assert dynamo["stats"]["unique_graphs"] == before + 1
+    for rows in (64, 7, 1, 0):
+        assert len(model["child"](torch.ones(rows, 3))) == rows
+
+
+def test_a_gradient_penalty_through_a_compiled_module_falls_back(tmp_path):
+    _, _, told = trained(toy_config(tmp_path, train={"compile": True}), RANGES[0])
+    assert "train.compile does not work here, training runs eager" in told
+
+
+def test_a_compiled_module_computes_what_the_eager_one_did():
+    model = make_model()
+    x = torch.randn(5, 3)
+    eager = model["critic"](x)
+    assert compile_modules(model, lambda: model["critic"](x).sum().backward(), print)
+    assert torch.allclose(model["critic"](x), eager, atol=1e-6)
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_too_little_memory_is_not_called_a_failure_of_compiling():
+    def probe():
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    told = []
+    with pytest.raises(torch.OutOfMemoryError):
+        compile_modules(nn.ModuleDict({"child": nn.Linear(3, 2)}), probe, told.append)
+    assert not told
+
+
+OF_TORCH = (
+    "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 79.10 GiB of which 1.06 "
+    "MiB is free. Including non-PyTorch memory, this process has 79.00 GiB memory in use."
+)
+SAID = (
+    "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 79.10 GiB of which 1.06 "
+    "MiB is free; lower it"
+)
+
+
+def test_the_message_is_torchs_own_and_what_to_do():
+    with pytest.raises(DeviceMemoryError) as caught, named_out_of_memory("lower it"):
+        raise torch.OutOfMemoryError(OF_TORCH)
+    assert str(caught.value) == SAID
+
+
+def test_other_errors_pass_unchanged():
+    with pytest.raises(RuntimeError, match="an illegal memory access"), named_out_of_memory("lower it"):
+        raise RuntimeError("CUDA error: an illegal memory access")
+
+
+def test_a_workload_is_not_blamed_for_it():
+    call = WorkloadCall(object(), "predict", make_events(3, 1), np.arange(3))
+    with pytest.raises(DeviceMemoryError), named_out_of_memory("lower it"), call:
+        raise torch.OutOfMemoryError(OF_TORCH)
+
+
+def test_training_names_the_budget_and_goes_on_where_its_last_snapshot_was(tmp_path, monkeypatch):
+    config = toy_config(tmp_path, train={"snapshot_steps": 2})
+    backward, calls = torch.Tensor.backward, itertools.count()
+
+    def full(tensor, *given, **named):
+        if next(calls) == 20:
+            raise torch.OutOfMemoryError(OF_TORCH)
+        return backward(tensor, *given, **named)
+
+    monkeypatch.setattr(torch.Tensor, "backward", full)
+    budget = f"{config.load.budget_items:,}"
+    with pytest.raises(DeviceMemoryError, match=rf"lower load.budget_items \({budget} items"):
+        train_range(config, RANGES[0], Told())
+    rows = map(json.loads, config.paths().train_journal().read_text().splitlines())
+    assert ["load.budget_items" in row["error"] for row in rows if row["what"] == "failed"] == [True]
+    told = Told()
+    train_range(config, RANGES[0], told)
+    assert "resumes at step" in str(told)

@@ -1,14 +1,30 @@
-"""A workload is built with its side tables, and its errors name it and the events."""
+"""A workload is built with its side tables; errors name it and the events; its choices are known words."""
+
+import json
 
 import numpy as np
 import pytest
+import torch
+from pydantic import BaseModel, ConfigDict
+from torch import nn
 
 from counting import Counting
-from crpipe.core.errors import ConfigError, FormatError, PluginError
-from crpipe.train.workload import WorkloadCall, build_workload, open_workload
-from toy import make_events
+from crpipe.campaign.campaign import Campaign
+from crpipe.config.loading import validate
+from crpipe.core.errors import ConfigError, DataError, FormatError, PluginError
+from crpipe.core.text import NullProgress
+from crpipe.events.layout import Metric
+from crpipe.inference.predictor import Predictor
+from crpipe.report.evaluations import read_evaluation
+from crpipe.train.ranks import find_device
+from crpipe.train.schedule import Schedule
+from crpipe.train.workload import OptimizerSpec, Phase, WorkloadCall, build_workload, open_workload
+from models import evaluate_range, train_range
+from named import READERS
+from toy import RANGES, make_events, write_shards
 
 NAME = "counting:Counting"
+FIRST = RANGES[0]
 
 
 @pytest.fixture
@@ -50,3 +66,119 @@ def test_an_error_of_a_call_names_method_and_first_event():
         raise KeyError("x")
     with pytest.raises(FormatError), WorkloadCall(call, "collate", events):
         raise FormatError("passes unchanged")
+
+
+@pytest.mark.parametrize(
+    ("choose", "said"),
+    [
+        (lambda: OptimizerSpec("adamw", 1e-3), "OptimizerSpec: kind: 'adamw' is .*did you mean adam"),
+        (lambda: OptimizerSpec("", 1e-3), "'' is not known; known: adam, sgd"),
+        (lambda: OptimizerSpec("adam", 1e-3, momentum=0.9), "adam has no momentum"),
+        (lambda: OptimizerSpec("sgd", 1e-3, betas=(0.5, 0.9)), "sgd has no betas"),
+        (lambda: Schedule(kind="cosin"), "Schedule: kind: 'cosin' is .*did you mean cosine"),
+        (lambda: Metric("r", "r", better="higher"), "Metric r: better: 'higher' is .*did you mean high"),
+        (lambda: find_device("gpu"), "'gpu' is not known; known: auto, cpu, cuda"),
+    ],
+)
+def test_an_unknown_word_is_refused_and_never_a_default(choose, said):
+    with pytest.raises(ConfigError, match=said):
+        choose()
+
+
+def test_a_metrics_file_with_an_unknown_direction_is_damaged(tmp_path):
+    tree = {"metrics": [{"name": "r", "title": "r", "better": "best"}], "values": {"r": 1.0}}
+    with pytest.raises(DataError, match="damaged .*'best' is not known"):
+        read_evaluation(1, "a", tmp_path / "metrics.json", tree)
+
+
+class DenseOptions(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    hidden: int = 16
+
+
+class Dense:
+    """Learns a smooth function of two conditions; events count, muons do not."""
+
+    metrics = (Metric("mse", "mean squared error", ideal=0.0),)
+    event_columns = ("energy_gev", "zenith_rad")
+    item_columns = ()
+
+    def __init__(self, options):
+        self.options = options
+
+    def size(self, events):
+        return np.zeros(len(events), np.int64)
+
+    def collate(self, events, index, seed):
+        x = np.stack([events.columns[name][index] for name in ("energy_gev", "zenith_rad")], 1)
+        x = torch.from_numpy(x.astype(np.float32))
+        return {"x": x, "y": torch.cos(x[:, :1]) * x[:, 1:]}
+
+    def model(self):
+        hidden = self.options.hidden
+        return nn.Sequential(nn.Linear(2, hidden), nn.Tanh(), nn.Linear(hidden, 1))
+
+    def phases(self):
+        return [Phase("fit", nn.Module.parameters, self.loss, OptimizerSpec("adam", 1e-2), average=True)]
+
+    def loss(self, model, batch, generator):
+        return nn.functional.mse_loss(model(batch["x"]), batch["y"]), {}
+
+    def predict(self, model, events, generator):
+        guess = model(self.collate(events, np.arange(len(events)), ())["x"])[:, 0].numpy()
+        return {"guess": guess}
+
+    def baseline(self, events):
+        return {"guess": np.zeros(len(events), np.float32)}
+
+    def score(self, truth, prediction, folder):
+        assert truth.multiplicity.sum() > len(truth.items) == 0
+        expected = self.collate(truth, np.arange(len(truth)), ())["y"][:, 0].numpy()
+        return {"mse": float(np.square(prediction["guess"] - expected).mean())}
+
+
+@pytest.fixture
+def config(tmp_path):
+    tree = {
+        "results": str(tmp_path / "results"),
+        "runs": str(tmp_path / "runs"),
+        "source": {"uri": str(tmp_path / "{range}" / "*.parquet"), "reader": READERS["bundles"]},
+        "ranges": {"first": 0, "last": 999},
+        "load": {"batch_events": 25, "budget_items": 50},
+        "train": {"workload": f"{__name__}:Dense", "device": "cpu", "threads": 1, "epochs": 15},
+        "evaluate": {"events": 100},
+    }
+    config = validate(tree)
+    shards = [("train-00000", "train", make_events(400, 1)), ("val-00000", "validation", make_events(100, 2))]
+    write_shards(config.paths().shards(FIRST), shards, Campaign.open(config).data)
+    return config
+
+
+def test_a_workload_without_items_trains_on_every_event_and_is_evaluated(config):
+    """A supervised regression of one phase, unlike the generator: nothing in crpipe knows what it trains."""
+    train_range(config, FIRST, NullProgress())
+    paths = config.paths()
+    receipt = json.loads(paths.receipt(FIRST).read_text())
+    assert (receipt["events"], receipt["step"]) == (15 * 400, 15 * 16)
+    evaluate_range(config, FIRST, NullProgress())
+    found = json.loads((paths.evaluation(FIRST) / "metrics.json").read_text())
+    assert receipt["skipped"] == 0
+    assert found["values"]["mse"] < 0.05
+    assert "baseline" in found
+    assert receipt["metrics"]["fit/loss"] < 0.1
+
+
+def test_evaluation_computes_with_the_threads_of_training(config, monkeypatch):
+    train_range(config, FIRST, NullProgress())
+    used, predict = [], Predictor.predict
+    monkeypatch.setattr(
+        Predictor, "predict", lambda *args: used.append(torch.get_num_threads()) or predict(*args)
+    )
+    before = torch.get_num_threads()
+    torch.set_num_threads(before + 1)
+    try:
+        evaluate_range(config, FIRST, NullProgress())
+    finally:
+        torch.set_num_threads(before)
+    assert set(used) == {config.train.threads}

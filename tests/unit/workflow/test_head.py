@@ -1,25 +1,36 @@
-"""The one workflow process of a directory."""
+"""The one workflow process of a directory: its lease, orphans, how it stops and what it says at its end."""
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.raw_files import lease_folder
+from crpipe.config.loading import load_config
 from crpipe.core import lease
 from crpipe.core.errors import ConfigError, DiskError, LeaseError
 from crpipe.core.lease import Mount
 from crpipe.core.paths import Paths
+from crpipe.report.state_types import LOGS
 from crpipe.workflow import head
 from crpipe.workflow.head import (
+    cancel_orphans,
     check_folder,
     drop_spent_tables,
+    jobs_left,
     refused_write,
     remove_locks,
     remove_marks,
     resume_deletions,
     take_lease,
+    what_failed,
 )
+from named import READERS
+from slurm_stand_in import put_programs
 
 NAME = "0000000-0000999"
 
@@ -192,3 +203,175 @@ def test_folders_that_cannot_be_written_are_found_and_nothing_is_left_in_the_oth
     (tmp_path / "file").touch()
     assert "a file is where a directory is needed" in str(refused_write([tmp_path, tmp_path / "file"]))
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+# Answers with the files in queue/, and fails as often as there are files in down/.
+SQUEUE = """\
+set -- down/*
+if [ -e "$1" ]; then rm "$1"; echo 'Unable to contact slurm controller' >&2; exit 1; fi
+for job in queue/*; do
+  [ -e "$job" ] && echo "${job#queue/}|RUNNING|n1|None|crpipe_a|$PWD|rule_split"
+done
+exit 0
+"""
+
+
+SCANCEL = 'echo "$@" >> cancelled; for job in "$@"; do mv "queue/$job" "ending-$job"; done\n'
+
+
+@pytest.fixture
+def queue(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(head, "ASK_AGAIN_S", 0.0)
+    monkeypatch.setattr(head, "CHECK_S", 0.0)
+    LOGS.mkdir(parents=True)
+    for name in ("queue", "down"):
+        (tmp_path / name).mkdir()
+    put_programs(tmp_path / "bin", monkeypatch, squeue=SQUEUE, scancel=SCANCEL)
+    return tmp_path / "queue"
+
+
+def test_orphans_are_cancelled_and_gone_before_anything_else_begins(queue, tmp_path):
+    for job in ("7", "8"):
+        (queue / job).touch()
+    said = []
+    cancel_orphans("", said.append)
+    assert said == ["A workflow in this directory was killed: cancelling its Slurm jobs 7 8."]
+    assert (tmp_path / "cancelled").read_text() == "7 8\n"
+    assert list(queue.iterdir()) == []
+
+
+def test_the_job_that_the_workflow_itself_is_lives_on(queue, tmp_path):
+    (queue / "9").touch()
+    cancel_orphans("9", pytest.fail)
+    assert not (tmp_path / "cancelled").exists()
+
+
+def test_slurm_is_asked_until_it_answers(queue, tmp_path):
+    (queue / "7").touch()
+    for number in range(2):
+        (tmp_path / "down" / str(number)).touch()
+    said = []
+    assert jobs_left("", said.append) == ["7"]
+    again = "squeue failed: Unable to contact slurm controller; asking again in 0 s which jobs are left here"
+    assert said == [again, again]
+
+
+def test_without_slurm_nothing_is_asked(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cancel_orphans("", pytest.fail)
+
+
+WORDS = ["snakemake", "all", "--config", "split={threshold: 7}"]
+
+
+@pytest.fixture
+def campaign(tmp_path):
+    places = (f"results={tmp_path}/results", f"runs={tmp_path}/runs")
+    reader = f"source.reader={READERS['bundles']}"
+    config = Campaign.open(load_config((), ("ranges.last=2999", reader, *places)))
+    config.paths.receipt("0000000-0000999").parent.mkdir(parents=True)
+    config.paths.receipt("0000000-0000999").touch()
+    return config
+
+
+def test_the_last_lines_are_the_command_that_continues(campaign):
+    lines = what_failed(campaign, "", {}, WORDS, training=False).splitlines()
+    assert lines[1:] == [
+        "crpipe: the workflow did not finish.",
+        "  Fix the cause; the same command continues where this one stopped:",
+        "    snakemake all --config 'split={threshold: 7}'",
+    ]
+
+
+def test_a_disk_that_the_workflow_cannot_write_is_all_that_is_told(campaign):
+    full = DiskError(".snakemake: cannot write: the disk is full")
+    messages = "Error in rule split:\n    jobid: 3\n    log: x/logs/split/a.log\n"
+    text = what_failed(campaign, messages, {}, WORDS, training=False, machine=full)
+    assert text.splitlines()[2] == "  .snakemake: cannot write: the disk is full"
+    assert "split a" not in text
+
+
+def test_training_says_at_which_range_it_waits(campaign):
+    text = what_failed(campaign, "", {}, WORDS, training=True)
+    assert "Training waits for range 0001000-0001999 (2 of 3 still to do)." in text
+
+
+def test_failed_jobs_are_named_with_their_logs(campaign):
+    log = campaign.paths.results / "logs" / "split" / "0001000-0001999.log"
+    messages = f"Error in rule split:\n    jobid: 3\n    log: {log} (check log file(s) for error details)\n"
+    text = what_failed(campaign, messages, {}, WORDS, training=False)
+    assert "split 0001000-0001999" in text
+    assert str(log) in text
+
+
+# How it stops, in processes of their own
+
+PROGRAM = """
+import os, sys, time
+from crpipe.workflow.head import end_early, head_stop, stop_jobs
+from crpipe.workflow.monitor import RUN
+RUN.typed = ("crpipe", "run")
+jobs, ended = {1}, []
+def end(job):
+    ended.append(job)
+    jobs.discard(job)
+stop = head_stop()
+"""
+EARLY = 'end_early(stop, lambda: os.write(1, b"clean\\n"))\nprint("ready", flush=True)\ntime.sleep(60)\n'
+LATE = """
+stop_jobs(stop, lambda: set(jobs), end)
+try:
+    print("ready", flush=True)
+    time.sleep(60)
+except KeyboardInterrupt:
+    jobs.add(2)  # was about to begin
+    until = time.monotonic() + 20
+    while len(ended) < 2 and time.monotonic() < until:
+        time.sleep(0.1)
+    print("stopping", flush=True)
+    sys.stdin.readline()
+    print(sorted(ended), stop.exit_code, flush=True)
+"""
+
+
+def started(more):
+    child = subprocess.Popen(
+        ["env", "--default-signal=INT,HUP", sys.executable, "-c", PROGRAM + more],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout.readline() == "ready\n"
+    return child
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_local_jobs_get_the_signal_once_also_those_that_were_about_to_begin(number):
+    child = started(LATE)
+    child.send_signal(number)
+    assert child.stdout.readline() == "stopping\n"
+    out, err = child.communicate("\n", timeout=30)
+    assert out == f"[1, 2] {128 + number}\n"
+    assert "crpipe: stopping: " in err
+
+
+def test_a_second_signal_interrupts_nothing():
+    child = started(LATE)
+    child.send_signal(signal.SIGINT)
+    assert child.stdout.readline() == "stopping\n"
+    child.send_signal(signal.SIGINT)
+    while "already stopping" not in (line := child.stderr.readline()):
+        assert line
+    out, _ = child.communicate("\n", timeout=30)
+    assert out.startswith("[1, 2]")
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_before_there_are_jobs_the_process_cleans_up_and_ends_at_once(watched):
+    child = started(f"RUN.watched = {watched}\n{EARLY}")
+    child.send_signal(signal.SIGTERM)
+    out, err = child.communicate(timeout=30)
+    assert (out, child.returncode) == ("clean\n", 143)
+    assert err == ("" if watched else "\nStopped as asked; continue with: crpipe run\n")

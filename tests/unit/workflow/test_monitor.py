@@ -1,13 +1,17 @@
-"""The lines of `crpipe run`."""
+"""The lines of `crpipe run`, from log records as Snakemake writes them."""
 
 import json
+import logging
+import sys
+import threading
 
 import pytest
 
 from crpipe.campaign.campaign import Campaign
 from crpipe.config.loading import load_config
+from crpipe.core.errors import ConfigError
 from crpipe.workflow import monitor as module
-from crpipe.workflow.monitor import Monitor, last_line
+from crpipe.workflow.monitor import FOR_A_PERSON, Monitor, WorkflowRun, jobs_table, last_line, logs_line
 from named import READERS
 
 NAME = "0001000-0001999"
@@ -18,7 +22,7 @@ class Lines(list):
 
     tty = True
 
-    say = live = list.append
+    message = show = live = list.append
 
 
 @pytest.fixture
@@ -27,59 +31,90 @@ def screen():
 
 
 @pytest.fixture
-def campaign(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "LIVE_S", 0.0)
+def campaign(tmp_path):
     places = (f"results={tmp_path}/results", f"runs={tmp_path}/runs")
     return Campaign.open(
         load_config((), ("ranges.last=2999", f"source.reader={READERS['bundles']}", *places))
     )
 
 
-def start(tmp_path, verb="train", job=1):
-    log = str(tmp_path / f"{verb}.log")
-    return {"event": "start", "job": job, "rule": verb, "name": f"{verb} {NAME}", "log": log}
+@pytest.fixture
+def monitor(campaign, screen, monkeypatch):
+    monkeypatch.setattr(module, "LIVE_S", 0.0)
+    return opened(screen, campaign)
 
 
-def test_a_job_takes_two_lines(campaign, screen, tmp_path):
-    monitor = Monitor(campaign, screen)
-    monitor.receive({"event": "jobs", "counts": {"train": 3}})
-    monitor.receive({"event": "begin", "logs": ["/somewhere/a.log"]})
+def opened(screen, campaign=None, **options):
+    monitor = Monitor(screen, WorkflowRun(), **options)
+    monitor.campaign = campaign
+    return monitor
+
+
+def record(text="", level=logging.INFO, **attributes):
+    made = logging.LogRecord("snakemake", level, "", 0, text, (), None)
+    vars(made).update(attributes)
+    return made
+
+
+def jobs(**counts):
+    return record(event="run_info", stats={"all": 1, **counts, "total": 1 + sum(counts.values())})
+
+
+def start(tmp_path, rule="train", job=1, **wildcards):
+    log = str(tmp_path / f"{rule}.log")
+    wildcards = wildcards or {"link": NAME}
+    return record(event="job_info", jobid=job, rule_name=rule, wildcards=wildcards, log=[log])
+
+
+def end(job=1):
+    return record(event="job_finished", job_id=job)
+
+
+def error(job=1):
+    return record(event="job_error", level=logging.ERROR, jobid=job)
+
+
+def test_a_job_takes_two_lines(monitor, screen, tmp_path):
+    monitor.receive(jobs(train=3))
     monitor.receive(start(tmp_path))
-    monitor.receive({"event": "end", "job": 1})
+    monitor.receive(end())
+    monitor.close()
     assert screen == [
         "3 jobs to do",
-        f"logs: {tmp_path}/results/logs, {tmp_path}/runs/default/logs, /somewhere/a.log",
         f"train {NAME} (2 of 4)  log: {tmp_path}/train.log",
         f"train {NAME} finished after 0 s  (1 of 3)",
+        "1 job done in 0 s.",
     ]
-    assert monitor.close() == ["1 job done in 0 s."]
 
 
-def test_a_short_job_takes_one_line_and_a_target_none(campaign, screen, tmp_path):
-    monitor = Monitor(campaign, screen)
-    monitor.receive({"event": "jobs", "counts": {"list_range": 1}})
-    monitor.receive(start(tmp_path) | {"rule": "list_range", "name": f"list {NAME}"})
-    monitor.receive({"event": "end", "job": 1})
-    monitor.receive({"event": "end", "job": 0})
+def test_the_outliers_are_the_last_link(monitor, screen, tmp_path):
+    monitor.receive(record(event="job_info", jobid=1, rule_name="train_outliers", wildcards={}, log=["a"]))
+    assert screen == ["train outliers (4 of 4)  log: a"]
+
+
+def test_a_short_job_takes_one_line_and_a_target_none(monitor, screen, tmp_path):
+    monitor.receive(jobs(list_range=1))
+    monitor.receive(start(tmp_path, "list_range"))
+    monitor.receive(start(tmp_path, "all", 0))
+    monitor.receive(end())
+    monitor.receive(end(0))
     assert screen[1:] == [f"list {NAME} finished after 0 s  (1 of 1)"]
 
 
-def test_the_last_failure_is_explained_by_the_end_of_the_workflow_alone(campaign, screen, tmp_path):
-    monitor = Monitor(campaign, screen)
+def test_the_last_failure_is_explained_by_the_end_of_the_workflow_alone(monitor, screen, tmp_path):
     monitor.receive(start(tmp_path, "stage"))
     monitor.receive(start(tmp_path, "stage", 2))
     (tmp_path / "stage.log").write_text("crpipe: refused")
-    monitor.receive({"event": "error", "job": 1})
-    monitor.receive({"event": "error", "job": 2})
+    monitor.receive(error())
+    monitor.receive(error(2))
     failed = f"stage {NAME} FAILED after 0 s  log: {tmp_path}/stage.log"
     assert screen[2:] == [failed, "  | crpipe: refused", failed]
 
 
-def test_a_failure_names_the_log_and_its_last_line_and_the_next_try(campaign, screen, tmp_path):
-    monitor = Monitor(campaign, screen)
+def test_a_failure_names_the_log_and_its_last_line_and_the_next_try(monitor, screen, tmp_path):
     monitor.receive(start(tmp_path, "stage"))
     (tmp_path / "stage.log").write_text("one\ncrpipe: refused\n\n")
-    monitor.receive({"event": "error", "job": 1})
+    monitor.receive(error())
     monitor.receive(start(tmp_path, "stage"))
     assert screen[1:] == [
         f"stage {NAME} FAILED after 0 s  log: {tmp_path}/stage.log",
@@ -88,8 +123,7 @@ def test_a_failure_names_the_log_and_its_last_line_and_the_next_try(campaign, sc
     ]
 
 
-def test_the_progress_of_a_training_comes_before_that_of_other_jobs(campaign, screen, tmp_path):
-    monitor = Monitor(campaign, screen)
+def test_the_progress_of_a_training_comes_before_that_of_other_jobs(monitor, campaign, screen, tmp_path):
     monitor.tick()
     assert not screen
     monitor.receive(start(tmp_path, "stage", 2))
@@ -110,45 +144,165 @@ def test_the_progress_of_a_training_comes_before_that_of_other_jobs(campaign, sc
     assert screen.pop() == f"train {NAME}  step 1,200 of 4,000  4 min left  a/loss 0.25  (and 1 other job)"
 
 
-def test_where_lines_cannot_be_rewritten_progress_is_rare(campaign, screen, tmp_path):
+def test_where_lines_cannot_be_rewritten_progress_is_rare(monitor, screen, tmp_path):
     screen.tty = False
-    monitor = Monitor(campaign, screen)
     monitor.receive(start(tmp_path))
     monitor.tick()
     assert len(screen) == 1
 
 
+def test_progress_is_shown_until_the_end(monitor, screen, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_LOOK_S", 0.0)
+    shown = threading.Event()
+    screen.live = lambda _: shown.set()
+    monitor.receive(start(tmp_path, "stage"))
+    monitor.start()
+    assert shown.wait(30)
+    monitor.close()
+    (thread,) = [each for each in threading.enumerate() if each.name == "progress"] or [None]
+    assert thread is None or thread.join(30) is None
+
+
 def test_a_dry_run_lists_the_jobs_by_rule(campaign, screen, tmp_path):
-    monitor = Monitor(campaign, screen, dry_run=True)
-    monitor.receive({"event": "jobs", "counts": {"stage": 1}})
+    monitor = opened(screen, campaign, dry_run=True)
+    monitor.receive(jobs(stage=1))
     monitor.receive(start(tmp_path, "stage"))
     monitor.tick()
-    assert monitor.close() == ["1 job to do:", f"  stage     1  {NAME}"]
     assert not screen
+    monitor.close()
+    assert screen == ["1 job to do:", f"  stage     1  {NAME}"]
 
 
-def test_nothing_to_be_done_is_said(campaign, screen):
-    assert Monitor(campaign, screen).close() == [
-        "Nothing to be done: everything that was asked for is there."
+def test_the_jobs_of_a_dry_run_take_one_line_for_each_rule():
+    names = {"stage": ["stage 2", "stage 1", "stage 3"], "train_outliers": ["train outliers"]}
+    assert jobs_table({"stage": 3, "train_outliers": 1}, names) == [
+        "4 jobs to do:",
+        "  stage              3  1 … 3",
+        "  train outliers     1",
     ]
+    assert jobs_table({"list_range": 1}) == ["1 job to do:", "  list     1"]
+    assert jobs_table({}) == ["Nothing to be done."]
 
 
-def test_what_the_workflow_says_is_repeated(campaign, screen):
-    monitor = Monitor(campaign, screen)
-    monitor.receive({"event": "say", "text": "cancelling jobs"})
-    monitor.receive({"event": "failures", "failures": []})
-    assert screen == ["cancelling jobs"]
+def test_nothing_to_be_done_is_said_once(screen):
+    monitor = opened(screen)
+    monitor.close()
+    monitor.close()
+    assert screen == ["Nothing to be done: everything that was asked for is there."]
+
+
+def test_warnings_and_what_is_meant_for_a_person_are_repeated_and_chatter_is_not(monitor, screen):
+    monitor.receive(record("Building DAG of jobs..."))
+    monitor.receive(record("cmd", event="shellcmd"))
+    monitor.receive(record("away", logging.WARNING))
+    monitor.receive(record("cancelling jobs", **FOR_A_PERSON))
+    assert screen == ["away", "cancelling jobs"]
+
+
+def test_a_terminal_that_is_gone_stops_nothing(monitor, screen):
+    def gone(_):
+        raise OSError(5, "Input/output error")
+
+    screen.message = gone
+    monitor.receive(record("away", logging.WARNING))
+    monitor.close()
+
+
+FULL = "OSError in file /c/common.smk, line 7:\n[Errno 28] No space left on device"
+READ_ONLY = (
+    "Traceback (most recent call last):\n\n  File x.py, line 1, in execute\n    f()\n\n"
+    "OSError: [Errno 30] Read-only file system: '/c/.snakemake/shadow'\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("No rule\nat all", ["No rule", "at all"]),
+        ("\n".join(map(str, range(100))), [str(n) for n in range(75, 100)]),
+        (
+            READ_ONLY.replace("OSError: [Errno 30]", "Fault:"),
+            ["Fault: Read-only file system: '/c/.snakemake/shadow'"],
+        ),
+    ],
+)
+def test_the_last_lines_of_an_error_of_snakemake_are_repeated_at_the_end(monitor, screen, text, lines):
+    monitor.receive(record(text, logging.ERROR, event="error"))
+    assert not screen
+    monitor.close()
+    assert screen == lines
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (FULL, ".snakemake: cannot write: the disk is full"),
+        (READ_ONLY, "/c/.snakemake/shadow: cannot write: the file system is read-only"),
+    ],
+)
+def test_a_disk_that_keeps_snakemake_from_beginning_is_an_error_of_the_disk(screen, text, told):
+    for began, typed in ((True, ()), (False, ()), (False, ("crpipe", "run"))):
+        run = WorkflowRun(began=began, typed=typed)
+        monitor = Monitor(screen, run)
+        monitor.receive(record(text, logging.ERROR))
+        monitor.close()
+        assert (run.error is None) == began
+        assert bool(screen) == (not typed)  # `crpipe run` raises it
+        screen.clear()
+    assert str(run.error).startswith(told)
+
+
+def test_the_end_in_words_of_crpipe_is_all_that_is_printed(screen):
+    run = WorkflowRun()
+    run.monitor = monitor = Monitor(screen, run)
+    monitor.receive(record("WorkflowError: at least one job", logging.ERROR))
+    run.end("\ncrpipe: the workflow did not finish.\n  why")
+    assert not screen
+    monitor.close()
+    assert screen == ["", "crpipe: the workflow did not finish.", "  why"]
+
+
+def test_who_tries_again_prints_the_end_itself(screen):
+    run = WorkflowRun(watched=True)
+    run.monitor = monitor = Monitor(screen, run)
+    monitor.receive(record("No rule", logging.ERROR))
+    monitor.close()
+    assert (screen, run.text) == ([], "No rule")
+
+
+def test_a_plain_snakemake_prints_the_end_at_once(capfd):
+    run = WorkflowRun()
+    run.refuse(ConfigError("a key is wrong"))
+    assert capfd.readouterr().err == "crpipe: a key is wrong\n"
+    assert run.failures == [{"verb": "", "name": "", "kind": "ConfigError", "cause": "a key is wrong"}]
+    assert run.words() == ["snakemake", *sys.argv[1:]]
+
+
+def test_a_refusal_says_nothing_of_jobs(screen):
+    monitor = opened(screen)
+    try:
+        sys.exit(2)
+    except SystemExit:
+        monitor.close()
+    assert screen == []
+
+
+def test_logs_are_named_with_that_of_snakemake(campaign, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    handler = logging.FileHandler(tmp_path / "a.log")
+    line = logs_line(campaign, [logging.StreamHandler(), handler])
+    handler.close()
+    assert line == f"logs: {tmp_path}/results/logs, {tmp_path}/runs/default/logs, a.log"
 
 
 def test_the_last_line_of_a_missing_log_is_empty(tmp_path):
     assert last_line(tmp_path / "none.log") == ""
 
 
-def test_a_file_server_that_is_down_for_a_moment_stops_nothing(campaign, screen, tmp_path, monkeypatch):
+def test_a_file_server_that_is_down_for_a_moment_stops_nothing(monitor, screen, tmp_path, monkeypatch):
     def down(*_):
         raise OSError(116, "Stale file handle")
 
-    monitor = Monitor(campaign, screen)
     monitor.receive(start(tmp_path))
     lines = list(screen)
     monkeypatch.setattr(module, "tail", down)

@@ -21,7 +21,7 @@ from pelicanfs import PelicanFileSystem
 from pelicanfs.exceptions import PelicanException
 
 from crpipe.core.errors import SourceError
-from crpipe.source.retries import CONNECT_S, TemporaryFailure, redact
+from crpipe.source.retries import CONNECT_S, Failure, TemporaryFailure, redact
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Container, Mapping
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # The servers of one namespace: read from the headers of a director's answer, and avoided while they fail.
 
 
-BENCH_S = 30.0  # how long a server that failed is not used
+AVOIDED_S = 30.0  # how long a server that failed is not used
 _LINK = re.compile(r"<([^<>]*)>([^<>]*)")
 _RANK = re.compile(r";\s*pri\s*=\s*\"?(\d{1,6})")
 _LAST = 1 << 20  # rank of a server without one
@@ -51,25 +51,25 @@ class Namespace:
     issuer: str
     collections: str = ""
     asked: float = field(default_factory=time.monotonic)
-    _benched: dict[str, float] = field(default_factory=dict)
+    _avoided: dict[str, float] = field(default_factory=dict)
 
-    def best(self, without: Container[str] = ()) -> str:
-        """The first server without a recent failure; when all failed, the one that failed first.
+    def pick_server(self, without: Container[str] = ()) -> str:
+        """Return the first server without a recent failure; when all failed, the one that failed first.
 
         Servers in ``without`` do not have the file; raise LookupError when no other is left.
         """
         now = time.monotonic()
         having = [server for server in self.servers if server not in without]
-        free = [server for server in having if self._benched.get(server, 0.0) <= now]
+        free = [server for server in having if self._avoided.get(server, 0.0) <= now]
         if not having:
             raise LookupError(self.prefix)
-        return free[0] if free else min(having, key=lambda server: self._benched[server])
+        return free[0] if free else min(having, key=lambda server: self._avoided[server])
 
-    def bench(self, server: str, pause_s: float = BENCH_S) -> bool:
+    def avoid(self, server: str, pause_s: float = AVOIDED_S) -> bool:
         """Do not use a server for a while; tell whether another one is left."""
         now = time.monotonic()
-        self._benched[server] = max(self._benched.get(server, 0.0), now + pause_s)
-        return any(self._benched.get(other, 0.0) <= now for other in self.servers)
+        self._avoided[server] = max(self._avoided.get(server, 0.0), now + pause_s)
+        return any(self._avoided.get(other, 0.0) <= now for other in self.servers)
 
 
 def read_namespace(headers: Mapping[str, str], links: list[str], path: str) -> Namespace:
@@ -85,7 +85,7 @@ def read_namespace(headers: Mapping[str, str], links: list[str], path: str) -> N
     named = [root for url in _ranked(links) if (root := root_of(url))]
     collections = root_of(about.get("collections-url", ""))
     if not named or not about.get("namespace", "").startswith("/"):
-        raise TemporaryFailure(f"the director names no server for {path}", outage=True)
+        raise TemporaryFailure(f"the director names no server for {path}", Failure.SERVER_BUSY)
     servers = [*named, *([collections] if collections else [])]
     if guarded:
         servers = [server for server in servers if server.startswith("https:")]
@@ -106,7 +106,7 @@ def read_namespace(headers: Mapping[str, str], links: list[str], path: str) -> N
 
 
 def root_of(url: str) -> str:
-    """Scheme, host and port of an address; empty when it is none."""
+    """Return scheme, host and port of an address; empty when it is none."""
     try:
         parts = urlsplit(url)
         usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
@@ -117,8 +117,8 @@ def root_of(url: str) -> str:
 
 def _ranked(links: list[str]) -> list[str]:
     """Name the addresses of Link headers in the order of their priority."""
-    found = [(url, _RANK.search(rest)) for line in links for url, rest in _LINK.findall(line)]
-    ranked = sorted(found, key=lambda one: int(one[1][1]) if one[1] else _LAST)
+    links_and_ranks = [(url, _RANK.search(rest)) for line in links for url, rest in _LINK.findall(line)]
+    ranked = sorted(links_and_ranks, key=lambda one: int(one[1][1]) if one[1] else _LAST)
     return [url for url, _ in ranked]
 
 
@@ -246,7 +246,7 @@ class Director:
         headers = await self._ask(lambda: self._propfind(path), path)
         space = read_namespace(headers, headers.getall("Link", []), path)
         if not space.collections:
-            raise TemporaryFailure(f"the director names no server that lists {path}", outage=True)
+            raise TemporaryFailure(f"the director names no server that lists {path}", Failure.SERVER_BUSY)
         return space
 
     async def upload_url(self, path: str) -> str:
@@ -274,20 +274,20 @@ class Director:
                 body += piece
             if not all(one.url.scheme == "https" for one in (*answer.history, answer)):
                 raise ValueError(f"{DISCOVERY} is redirected to an address that is not https")
-        found = json.loads(body) if len(body) <= DISCOVERY_BYTES else None
-        director = found.get("director_endpoint") if isinstance(found, dict) else None
+        discovery = json.loads(body) if len(body) <= DISCOVERY_BYTES else None
+        director = discovery.get("director_endpoint") if isinstance(discovery, dict) else None
         if not isinstance(director, str) or not director.startswith("https://"):
             raise ValueError(f"{DISCOVERY} names no director with an https address")
         self._pelican.director_url = director.rstrip("/") + "/"
 
     def _known(self, path: str) -> Namespace | None:
         fresh = time.monotonic() - ANSWER_S
-        found = [
+        spaces = [
             space
             for prefix, space in self._namespaces.items()
             if f"{path}/".startswith(f"{prefix}/") and space.asked > fresh
         ]
-        return max(found, key=lambda space: len(space.prefix), default=None)
+        return max(spaces, key=lambda space: len(space.prefix), default=None)
 
     async def _ask(self, question: Callable[[], Awaitable[Any]], path: str) -> Any:
         """Ask the director, after discovery; both have to answer within the read timeout or twice that."""
@@ -301,22 +301,23 @@ class Director:
                 # A director that has just been started does not know all servers yet.
                 raise TemporaryFailure(
                     f"{where}: nobody serves {path} (status {error.status}); check source.uri",
-                    outage=True,
-                    wrong=True,
+                    Failure.NOT_SERVED,
                 ) from error
-            waits = error.status >= 500 or error.status in BUSY  # noqa: PLR2004
+            is_away = error.status >= 500 or error.status in BUSY  # noqa: PLR2004
             who = "the director" if self._pelican.director_url else "discovery"
             raise TemporaryFailure(
-                f"{where}: {who} answers {error.status}", outage=True, waits=waits
+                f"{where}: {who} answers {error.status}",
+                Failure.FEDERATION_AWAY if is_away else Failure.SERVER_BUSY,
             ) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            waits = not isinstance(error, (*_LASTING, aiohttp.InvalidURL))
+            is_away = not isinstance(error, (*_LASTING, aiohttp.InvalidURL))
             raise TemporaryFailure(
-                f"{where}: out of reach ({cause(error)})", outage=True, waits=waits
+                f"{where}: out of reach ({cause(error)})",
+                Failure.FEDERATION_AWAY if is_away else Failure.SERVER_BUSY,
             ) from error
         except (PelicanException, ValueError, RecursionError) as error:
             raise TemporaryFailure(
-                f"{where}: the answer cannot be understood ({cause(error)})", outage=True
+                f"{where}: the answer cannot be understood ({cause(error)})", Failure.SERVER_BUSY
             ) from error
 
 

@@ -17,10 +17,10 @@ from crpipe.source.retries import CONNECT_S, TemporaryFailure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    Write = Callable[[bytes], object]
     from pathlib import Path
     from typing import Self
+
+    Write = Callable[[bytes], object]
 
 LOOKS = 10  # looks at a body during one read timeout
 _DIGITS = 18  # of a length; more do not fit into 64 bits
@@ -47,7 +47,7 @@ class Answer:
     headers: Mapping[str, str]  # any case of a name finds it
 
     def header(self, name: str) -> str:
-        """The value of a header, empty when there is none."""
+        """Return the value of a header, empty when there is none."""
         return self.headers.get(name, "")
 
     @property
@@ -76,7 +76,7 @@ class Downloads:
     async def get(self, url: str, headers: Mapping[str, str], receive: Callable[[Answer], Write]) -> Answer:
         """Pass the answer to ``receive`` and its body to what that returns; raise DownloadError.
 
-        What either of them raises (a CrpipeError, Transient) ends the request and is raised here.
+        What either of them raises (a CrpipeError, TemporaryFailure) ends the request and is raised here.
         """
         return await self._request("GET", url, headers, receive)
 
@@ -180,7 +180,7 @@ STRIDE = 1 << 23  # bytes after which the system is asked to write to the disk
 class PartialFile:
     """The file ``path``, which is to have ``size`` bytes; it keeps what an earlier try wrote.
 
-    Raise DiskError when it cannot be opened or written, Transient when more bytes come than belong there.
+    Raise DiskError when it cannot be written, TemporaryFailure when more bytes come than belong there.
     """
 
     def __init__(self, path: Path, size: int, algorithm: str) -> None:
@@ -194,10 +194,10 @@ class PartialFile:
         self._drop()
         if self._written > size:
             self.restart()
-        self.found = self._written
+        self.kept = self._written
 
     def __enter__(self) -> Self:
-        """Nothing more to open."""
+        """Return this file, which is open."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -269,7 +269,7 @@ class PartialFile:
             self._read += len(data)
 
     def checksum(self) -> str:
-        """The checksum of the file's content, in hexadecimal."""
+        """Return the checksum of the file's content, in hexadecimal."""
         self.flush()
         self.read_back()
         return self._digest.hexdigest()

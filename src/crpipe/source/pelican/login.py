@@ -21,9 +21,9 @@ import aiohttp
 from crpipe.core.causes import is_present
 from crpipe.core.errors import AccessError, ConfigError
 from crpipe.core.files import digest, write_secret
-from crpipe.source.listing import read_list
 from crpipe.source.pelican import tokens
 from crpipe.source.pelican.director import Director, cause
+from crpipe.source.range_files import read_list
 from crpipe.source.retries import TemporaryFailure, redact
 from crpipe.source.uris import FEDERATIONS, Kind, SourcePattern, host_and_path, scheme_of
 
@@ -115,7 +115,7 @@ def check_reading(config: Config, read_timeout_s: float) -> Access:
             ("scope", " ".join(token.scopes) or "not named in the token"),
             ("ends", _end(token)),
         ]
-        readable = tokens.exposed(token)
+        readable = tokens.readable_by_others(token)
         if readable:
             lines.append(("warning", f"other users may read the token: chmod 600 {shlex.quote(readable)}"))
     if not problem:
@@ -165,10 +165,7 @@ def namespace_of(uri: str, read_timeout_s: float) -> tuple[Namespace | None, str
 
 def _problem(token: tokens.Token | None, needed: list[str]) -> str:
     if token is None:
-        return (
-            "no token found; put one into source.token_file, BEARER_TOKEN, BEARER_TOKEN_FILE or "
-            f"{tokens.default_file()}, for example with `crpipe token --login`"
-        )
+        return tokens.none_found()
     if token.left_s <= 0:
         return f"{token.place}: the token has expired; renew it"
     lacking = [scope for scope in dict.fromkeys(needed) if token.claims and not token.covers(scope)]
@@ -238,18 +235,18 @@ def _write_scopes(config: Config, issuer: str) -> list[str]:
 
 def _endpoints(issuer: str) -> dict[str, str]:
     """Ask an issuer for its addresses; raise AccessError unless they are https, and on its own host."""
-    found = asyncio.run(_ask(issuer, f"{issuer.rstrip('/')}/.well-known/openid-configuration"))
-    own = urlsplit(issuer)
+    endpoints = asyncio.run(_ask(issuer, f"{issuer.rstrip('/')}/.well-known/openid-configuration"))
+    address = urlsplit(issuer)
     for name in ("token_endpoint", "device_authorization_endpoint"):
-        if name == "device_authorization_endpoint" and name not in found:
+        if name == "device_authorization_endpoint" and name not in endpoints:
             continue  # renews only
-        there = urlsplit(found.get(name, ""))
-        if own.scheme != "https" or (there.scheme, there.netloc) != (own.scheme, own.netloc):
+        there = urlsplit(endpoints.get(name, ""))
+        if address.scheme != "https" or (there.scheme, there.netloc) != (address.scheme, address.netloc):
             raise AccessError(
-                f"{issuer}: names {found.get(name)!r} as its {name}, which is not an https address of the "
-                "issuer itself; nothing is sent there; check source.token_issuer"
+                f"{issuer}: names {endpoints.get(name)!r} as its {name}, which is not an https address of "
+                "the issuer itself; nothing is sent there; check source.token_issuer"
             )
-    return found
+    return endpoints
 
 
 def _from_browser(endpoints: dict[str, str], client: str, scope: str) -> str:
@@ -305,14 +302,14 @@ async def _ask(issuer: str, url: str, form: dict[str, str] | None = None) -> dic
                 allow_redirects=form is None,  # what is sent is a secret
             ) as answer,
         ):
-            found: Any = await answer.json(content_type=None)
+            reply: Any = await answer.json(content_type=None)
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
         raise AccessError(
             f"{issuer}: the token issuer does not answer ({cause(error)}); try again"
         ) from error
-    if not isinstance(found, dict):
+    if not isinstance(reply, dict):
         raise AccessError(f"{issuer}: the token issuer's answer cannot be understood; try again")
-    return {str(name): str(value) for name, value in found.items()}
+    return {str(name): str(value) for name, value in reply.items()}
 
 
 def _refresh_file(issuer: str, kind: str = "") -> Path:

@@ -16,7 +16,7 @@ from crpipe.source.pelican.download import DownloadError, Downloads, OversizeErr
 from crpipe.source.pelican.tokens import Tokens
 from crpipe.source.pelican.transfer import DENIED, Renewed, Transfer, authorization, refusal
 from crpipe.source.pelican.webdav import parse_listing, when
-from crpipe.source.retries import AdaptiveDiskCalls, TemporaryFailure, retry, run_concurrently
+from crpipe.source.retries import AdaptiveDiskCalls, Failure, TemporaryFailure, retry, run_concurrently
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -93,9 +93,9 @@ class RemoteSource:
                 lambda: self._list(place), attempts=self._options.attempts, deadline=self._deadline
             )
         except TemporaryFailure as error:
-            if error.denied:
+            if error.kind is Failure.DENIED:
                 raise AccessError(f"{_where(place)}: listing {error}; see `crpipe token`") from error
-            if error.wrong and not error.outage:  # a directory that is not there, whenever it was asked for
+            if error.kind is Failure.MISSING:  # a directory that is not there, whenever it was asked for
                 raise ListingError(f"{_where(place)}: {error}; {place.remedy}") from None
             raise ListingError(
                 f"{_where(place)}: {error}; run the same command again later, or {place.remedy}"
@@ -115,7 +115,9 @@ class RemoteSource:
                 "smaller directories, or name them in source.files"
             ) from error
         except DownloadError as error:
-            raise TemporaryFailure(f"the listing broke off ({error})", outage=error.outage) from error
+            raise TemporaryFailure(
+                f"the listing broke off ({error})", Failure.SERVER_BUSY if error.outage else Failure.FILE
+            ) from error
         self._check_status(place, answer.status, space, token)
         try:
             return parse_listing(body, folder)
@@ -127,40 +129,42 @@ class RemoteSource:
         if status < 300:  # noqa: PLR2004 - 200 OK and 207 Multi-Status
             return
         if status in DENIED:
-            if token and self._tokens.renew(token):
+            if token and self._tokens.reload(token):
                 raise Renewed
             refused = refusal(f"pelican://{place.host}{place.folder}/", status, space, token)
             if isinstance(refused, TemporaryFailure):
                 raise refused
             raise AccessError(f"{_where(place)}: listing refused (status {status}); see `crpipe token`")
         if status in NOT_FOUND:
-            raise TemporaryFailure(f"no such directory (status {status})", wrong=True)
-        raise TemporaryFailure(f"the server answers {status}", outage=status in BUSY)
+            raise TemporaryFailure(f"no such directory (status {status})", Failure.MISSING)
+        raise TemporaryFailure(
+            f"the server answers {status}", Failure.SERVER_BUSY if status in BUSY else Failure.FILE
+        )
 
     async def describe(self, uris: Sequence[str], paths: Sequence[str], key: str) -> Sequence[Entry]:
         """Look up size and time of named files, several at once."""
-        found: dict[str, Entry] = {}
+        entries: dict[str, Entry] = {}
 
         async def look_up(item: tuple[str, str]) -> None:
             uri, path = item
-            found[path] = await retry(
+            entries[path] = await retry(
                 lambda: self._head(uri, path), attempts=self._options.attempts, deadline=self._deadline
             )
 
         try:
             await run_concurrently(zip(uris, paths, strict=True), look_up, self._options.concurrency)
         except TemporaryFailure as error:
-            if error.denied:
+            if error.kind is Failure.DENIED:
                 raise AccessError(f"{error}; see `crpipe token`") from error
-            if error.wrong and not error.outage:
+            if error.kind is Failure.MISSING:
                 raise ListingError(f"{error}; correct {key}") from None
             raise ListingError(f"{key}: {error}; run the same command again later") from error
-        return [found[path] for path in paths]
+        return [entries[path] for path in paths]
 
     async def _head(self, uri: str, path: str) -> Entry:
         answer = await self._transfer.look_up(uri)
         if answer.status in NOT_FOUND:
-            raise TemporaryFailure(f"{uri}: cannot be looked up (status {answer.status})", wrong=True)
+            raise TemporaryFailure(f"{uri}: cannot be looked up (status {answer.status})", Failure.MISSING)
         if answer.status >= 300 or answer.length is None:  # noqa: PLR2004
             raise TemporaryFailure(f"{uri}: the server answers {answer.status} without a size")
         return Entry(path, uri, answer.length, when(answer.header("Last-Modified")))

@@ -79,11 +79,11 @@ class Token:
 
     def lacks(self, needed: str, issuer: str) -> str:
         """Describe why the token cannot be accepted, as far as its claims show it; empty: nothing is seen."""
-        own = self.claims.get("iss", "")
+        named = self.claims.get("iss", "")
         if self.claims and not self.covers(needed):
             return f"the token's scope is {' '.join(self.scopes) or 'empty'}, needed is {needed}"
-        if issuer and own and str(own).rstrip("/") != issuer.rstrip("/"):
-            return f"the token is from {own}, needed is one from {issuer}"
+        if issuer and named and str(named).rstrip("/") != issuer.rstrip("/"):
+            return f"the token is from {named}, needed is one from {issuer}"
         return ""
 
     def covers(self, needed: str) -> bool:
@@ -106,16 +106,13 @@ class Tokens:
         if self._token is None or self._token.left_s < MARGIN_S:
             self._token = self._found()
         if self._token is None:
-            raise AccessError(
-                "no token found; put one into source.token_file, BEARER_TOKEN, BEARER_TOKEN_FILE or "
-                f"{_runtime_file()}, for example with `crpipe token --login`"
-            )
+            raise AccessError(none_found())
         if self._token.left_s <= 0:
             ago = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self._token.expires))
             raise AccessError(f"{self._token.place}: the token expired on {ago}; renew it")
         return self._token
 
-    def renew(self, refused: Token) -> bool:
+    def reload(self, refused: Token) -> bool:
         """Look the token up again after ``refused`` was; tell whether there is another one now.
 
         Raise TemporaryFailure when its place cannot be read just now, though the token has not ended.
@@ -140,8 +137,8 @@ class Tokens:
             if old is None:
                 raise
             return old
-        if new and exposed(new):
-            self._say(f"warning: other users may read the token: chmod 600 {shlex.quote(exposed(new))}")
+        if new and (file := readable_by_others(new)):
+            self._say(f"warning: other users may read the token: chmod 600 {shlex.quote(file)}")
         return old if old and (new is None or _is_cut(new.text, old.text)) else new
 
 
@@ -166,8 +163,16 @@ def find_for(uris: Iterable[str], token_file: str) -> Token | None:
     return find(token_file)
 
 
+def none_found() -> str:
+    """Return the message that names where a token may be put."""
+    return (
+        "no token found; put one into source.token_file, BEARER_TOKEN, BEARER_TOKEN_FILE or "
+        f"{default_file()}, for example with `crpipe token --login`"
+    )
+
+
 def default_file() -> Path:
-    """Where a new token is put so that `find` and other tools see it."""
+    """Return where a new token is put so that `find` and other tools see it."""
     return _runtime_file()
 
 
@@ -196,11 +201,11 @@ def _is_own(path: Path) -> bool:
     A link of another user could lead to any secret of this one, which would be sent as a token.
     """
     try:
-        found, file = path.lstat(), path.stat()
+        link, file = path.lstat(), path.stat()
     except OSError:
         return False
-    own = found.st_uid == file.st_uid == os.getuid()
-    return own and stat.S_ISREG(file.st_mode) and file.st_nlink == 1
+    is_own = link.st_uid == file.st_uid == os.getuid()
+    return is_own and stat.S_ISREG(file.st_mode) and file.st_nlink == 1
 
 
 def _from_file(path: Path, what: str) -> Token:
@@ -233,13 +238,13 @@ def _claims(text: str) -> dict[str, Any]:
 
 def _is_cut(new: str, old: str) -> bool:
     """Return whether ``new`` is the first part of a token like ``old``: its file is just being written."""
-    found, before = new.split("."), old.split(".")
+    parts, before = new.split("."), old.split(".")
     if len(before) != 3:  # noqa: PLR2004 - header, claims, signature
         return False
-    return len(found) < len(before) or (found[0] == before[0] and len(found[2]) < len(before[2]))
+    return len(parts) < len(before) or (parts[0] == before[0] and len(parts[2]) < len(before[2]))
 
 
-def exposed(token: Token) -> str:
+def readable_by_others(token: Token) -> str:
     """Name the file of a token that other users of this machine may read; empty when there is none."""
     if token.file is None:
         return ""

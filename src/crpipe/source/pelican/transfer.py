@@ -13,28 +13,25 @@ from urllib.parse import quote
 from crpipe.campaign.raw_files import SERVER_ONLY, SIZE_ONLY, Entry, Verification
 from crpipe.core import checksums
 from crpipe.core.errors import AccessError, TransferError
-from crpipe.source.local import fault
-from crpipe.source.pelican.director import BENCH_S, BUSY, NOT_FOUND, root_of
+from crpipe.source.local import file_type_problem
+from crpipe.source.pelican.director import AVOIDED_S, BUSY, NOT_FOUND, root_of
 from crpipe.source.pelican.download import DownloadError, PartialFile
 from crpipe.source.pelican.tokens import scope_for
 from crpipe.source.pelican.webdav import when
-from crpipe.source.retries import LONGEST_S, TemporaryFailure
+from crpipe.source.retries import LONGEST_S, Failure, TemporaryFailure
 from crpipe.source.uris import host_and_path
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from crpipe.source.pelican.download import Answer
-
-    Ask = Callable[[str], Awaitable[Answer]]
-    Named = tuple[str, str, str]  # algorithm, checksum in hexadecimal, the server that named it
-    from collections.abc import Collection, Iterator
+    from collections.abc import Awaitable, Callable, Collection, Iterator
     from pathlib import Path
 
     from crpipe.source.pelican.director import Director, Namespace
-    from crpipe.source.pelican.download import Downloads
+    from crpipe.source.pelican.download import Answer, Downloads
     from crpipe.source.pelican.tokens import Token, Tokens
     from crpipe.source.retries import AdaptiveDiskCalls
+
+    Ask = Callable[[str], Awaitable[Answer]]
+    Named = tuple[str, str, str]  # algorithm, checksum in hexadecimal, the server that named it
 
 # Ask servers for the checksum of a file; one that has none is asked again now and then.
 
@@ -76,7 +73,9 @@ class ServerChecksums:
             try:
                 answer = await ask(place)
             except DownloadError as error:
-                unsaid[place] = TemporaryFailure(f"{place}: {error}, when asked for a checksum", outage=True)
+                unsaid[place] = TemporaryFailure(
+                    f"{place}: {error}, when asked for a checksum", Failure.SERVER_BUSY
+                )
                 continue
             named = checksums.parse(answer.header("Digest"))
             if answer.status == 200 and named:  # noqa: PLR2004
@@ -103,7 +102,7 @@ class ServerChecksums:
         if self._required or not reached:
             raise next(iter(unsaid.values()))
         if not lasts:  # such a try does not count: the copy is there, and will be taken in the end
-            raise TemporaryFailure(str(next(iter(unsaid.values()))), progress=True)
+            raise TemporaryFailure(str(next(iter(unsaid.values()))), Failure.PROGRESS_MADE)
         self._unsaid.update(unsaid.keys())
 
     def _is_resting(self, place: str, places: list[str]) -> bool:
@@ -136,7 +135,7 @@ class Renewed(TemporaryFailure):
     """The token was replaced while it was in use: try again at once; the try does not count."""
 
     def __init__(self) -> None:
-        super().__init__("the token was replaced", progress=True)
+        super().__init__("the token was replaced", Failure.PROGRESS_MADE)
 
 
 class _DownloadVersion:
@@ -217,7 +216,7 @@ class Transfer:
         space = await self._federation.namespace(path)
         token = self._tokens.current() if space.guarded else None
         missing: set[str] = set()
-        server = space.best()
+        server = space.pick_server()
         while True:
             answer = await self._head(server, path, authorization(token))
             if answer.status in DENIED:
@@ -226,7 +225,7 @@ class Transfer:
                 return answer
             missing.add(server)
             left = not missing >= set(space.servers)
-            server = space.best(missing) if left else await self._another(space, path, missing)
+            server = space.pick_server(missing) if left else await self._another(space, path, missing)
             if not server:
                 return answer
 
@@ -235,7 +234,7 @@ class Transfer:
         path = host_and_path(uri)[1]
         missing = self._missing.get(path, set())
         if not missing >= set(space.servers):
-            return space.best(missing)
+            return space.pick_server(missing)
         another = await self._another(space, path, missing)
         if another:
             return another
@@ -251,15 +250,15 @@ class Transfer:
 
         Files of one namespace may be on different origins, and the director may have named caches alone.
         """
-        found: list[str] = []
+        servers: list[str] = []
         try:
-            found += await self._federation.servers_of(path)
+            servers += await self._federation.servers_of(path)
             if not space.collections:
-                found.append(root_of(await self._federation.upload_url(path)))
+                servers.append(root_of(await self._federation.upload_url(path)))
         except TemporaryFailure as error:
-            if not error.wrong:  # the director does not know the file either
+            if error.kind is not Failure.NOT_SERVED:
                 raise
-        others = [server for server in found if server not in missing]
+        others = [server for server in servers if server not in missing]
         space.servers += [server for server in others if server not in space.servers]
         return others[0] if others else ""
 
@@ -272,7 +271,7 @@ class Transfer:
             raise
         except TemporaryFailure:
             if server not in self._missing.get(path, ()):
-                space.bench(server)
+                space.avoid(server)
             raise
 
     async def _copy(
@@ -280,12 +279,12 @@ class Transfer:
     ) -> None:
         path = host_and_path(entry.uri)[1]
         headers = authorization(token)
-        if copy.found:
+        if copy.kept:
             await asyncio.to_thread(copy.read_back)
-            if copy.found == copy.size:
+            if copy.kept == copy.size:
                 return
             # Closed: XRootD 5.5 answers an open range with an empty body.
-            headers["Range"] = f"bytes={copy.found}-{copy.size - 1}"
+            headers["Range"] = f"bytes={copy.kept}-{copy.size - 1}"
             if path in self._begun:
                 headers |= self._begun[path].if_range(server)
 
@@ -302,7 +301,7 @@ class Transfer:
             await self._downloads.get(_url(server, path), headers, receive)
         except DownloadError as error:
             if error.outage:
-                raise TemporaryFailure(f"{server}: {error}", outage=True) from error
+                raise TemporaryFailure(f"{server}: {error}", Failure.SERVER_BUSY) from error
             raise _cut(server, copy, str(error)) from error
         if copy.position != copy.size:
             raise _cut(server, copy, "the connection ended early")
@@ -312,22 +311,21 @@ class Transfer:
     ) -> Verification:
         """Compare the copy on the disk with the checksum that the source names, or else with its type."""
         algorithm, expected, who = named or (checksums.OWN, "", "")
-        found = copy.checksum()
+        checksum = copy.checksum()
         if algorithm != copy.algorithm:
-            found = await asyncio.to_thread(checksums.of_file, copy.path, algorithm)
+            checksum = await asyncio.to_thread(checksums.of_file, copy.path, algorithm)
             self._algorithm = algorithm
-        if expected and found != expected:
+        if expected and checksum != expected:
             raise self._refused(
                 entry,
                 copy,
-                f"{algorithm} is {found}, the source says {expected}: bytes were changed on the way",
+                f"{algorithm} is {checksum}, the source says {expected}: bytes were changed on the way",
             )
         if not expected:
             self._check_unnamed(entry, copy)
-        if not expected:
-            return Verification(copy.size, found, algorithm, SIZE_ONLY)
+            return Verification(copy.size, checksum, algorithm, SIZE_ONLY)
         alone = who == server != space.collections
-        return Verification(copy.size, found, algorithm, SERVER_ONLY if alone else "source-checksum")
+        return Verification(copy.size, checksum, algorithm, SERVER_ONLY if alone else "source-checksum")
 
     def _check_unnamed(self, entry: Entry, copy: PartialFile) -> None:
         """Raise TemporaryFailure unless a copy of which nobody names a checksum is whole, and of its type."""
@@ -338,19 +336,19 @@ class Transfer:
                 copy,
                 "it came in pieces, and nothing that the server names shows that they are of one file: no "
                 "checksum, and not the same ETag or Last-Modified",
-                wrong=False,
+                Failure.FILE,
             )
-        problem = fault(copy.path, entry.path)
+        problem = file_type_problem(copy.path, entry.path)
         if problem:
             raise self._refused(entry, copy, f"what came {problem}")
 
     def _refused(
-        self, entry: Entry, copy: PartialFile, reason: str, *, wrong: bool = True
+        self, entry: Entry, copy: PartialFile, reason: str, kind: Failure = Failure.WRONG_BYTES
     ) -> TemporaryFailure:
         """Remove a copy that is not the file, so that the next try begins again."""
         copy.path.unlink()
         self._begun.pop(host_and_path(entry.uri)[1], None)
-        return TemporaryFailure(reason, wrong=wrong)
+        return TemporaryFailure(reason, kind)
 
     def _check_status(
         self, entry: Entry, answer: Answer, space: Namespace, server: str, token: Token | None
@@ -361,23 +359,27 @@ class Transfer:
             return
         if status in NOT_FOUND:
             self._missing[host_and_path(entry.uri)[1]].add(server)
-            raise TemporaryFailure(f"{server}: does not have it (status {status})", progress=True)
+            raise TemporaryFailure(f"{server}: does not have it (status {status})", Failure.PROGRESS_MADE)
         if status in DENIED:
             self._denied(entry.uri, status, space, server, token)
         if status == 416:  # noqa: PLR2004 - range not satisfiable: the file there is shorter than ours
-            raise TemporaryFailure(f"{server}: holds a shorter file than the manifest says", wrong=True)
+            raise TemporaryFailure(
+                f"{server}: holds a shorter file than the manifest says", Failure.WRONG_BYTES
+            )
         pause_s = _retry_after(answer) if status in BUSY else 0.0
-        alone = not space.bench(server, max(BENCH_S, pause_s))
+        alone = not space.avoid(server, max(AVOIDED_S, pause_s))
         raise TemporaryFailure(
-            f"{server}: answers {status}", outage=status in BUSY, pause_s=pause_s if alone else 0.0
+            f"{server}: answers {status}",
+            Failure.SERVER_BUSY if status in BUSY else Failure.FILE,
+            pause_s=pause_s if alone else 0.0,
         )
 
     def _denied(self, uri: str, status: int, space: Namespace, server: str, token: Token | None) -> NoReturn:
         """Raise what the refusal of a server means: look for another token, then at the other servers."""
-        if token and self._tokens.renew(token):
+        if token and self._tokens.reload(token):
             raise Renewed
-        if space.bench(server):
-            raise TemporaryFailure(f"{server}: answers {status}", progress=True)
+        if space.avoid(server):
+            raise TemporaryFailure(f"{server}: answers {status}", Failure.PROGRESS_MADE)
         raise refusal(uri, status, space, token)
 
     async def _checksum(self, space: Namespace, server: str, path: str, token: Token | None) -> Named | None:
@@ -389,7 +391,7 @@ class Transfer:
         async def ask(place: str) -> Answer:
             headers = authorization(token) | {"Want-Digest": WANTED}
             answer = await self._downloads.head(_url(place, path), headers)
-            if answer.status in DENIED and token and self._tokens.renew(token):
+            if answer.status in DENIED and token and self._tokens.reload(token):
                 raise Renewed
             return answer
 
@@ -405,7 +407,7 @@ class Transfer:
         try:
             return await self._downloads.head(_url(server, path), headers)
         except DownloadError as error:
-            raise TemporaryFailure(f"{server}: {error}", outage=True) from error
+            raise TemporaryFailure(f"{server}: {error}", Failure.SERVER_BUSY) from error
 
 
 def refusal(uri: str, status: int, space: Namespace, token: Token | None) -> TemporaryFailure | AccessError:
@@ -426,11 +428,11 @@ def refusal(uri: str, status: int, space: Namespace, token: Token | None) -> Tem
         f"refused (status {status}): the token from {token.place} is refused; the scope needed is {needed}"
     )
     late = status == 401 and bool(token.claims)  # noqa: PLR2004
-    return TemporaryFailure(reason, outage=late, denied=not late)
+    return TemporaryFailure(reason, Failure.SERVER_BUSY if late else Failure.DENIED)
 
 
 def authorization(token: Token | None) -> dict[str, str]:
-    """The header that carries a token; nothing for namespaces that need none."""
+    """Return the header that carries a token; nothing for namespaces that need none."""
     return {"Authorization": f"Bearer {token.text}"} if token else {}
 
 
@@ -450,26 +452,26 @@ def _taker(answer: Answer, copy: PartialFile, server: str) -> Callable[[bytes], 
 def _position(answer: Answer, copy: PartialFile, server: str) -> None:
     """Find where the body starts: a server may ignore the range and send everything."""
     if answer.status == 200:  # noqa: PLR2004
-        if copy.found:
+        if copy.kept:
             copy.restart()
         return
-    found = _RANGE.match(answer.header("Content-Range"))
-    if found is None or int(found[1]) != copy.found:
+    span = _RANGE.match(answer.header("Content-Range"))
+    if span is None or int(span[1]) != copy.kept:
         raise TemporaryFailure(f"{server}: answers another range than the one asked for")
-    if found[3] != "*" and int(found[3]) != copy.size:
-        raise _other_size(server, int(found[3]), copy.size)
+    if span[3] != "*" and int(span[3]) != copy.size:
+        raise _other_size(server, int(span[3]), copy.size)
 
 
 def _other_size(server: str, offered: int, size: int) -> TemporaryFailure:
     return TemporaryFailure(
         f"{server}: offers {offered} bytes, the manifest says {size}; if the source changed, delete the "
         "manifest to list the range again",
-        wrong=True,
+        Failure.WRONG_BYTES,
     )
 
 
 def _retry_after(answer: Answer) -> float:
-    """Seconds that a busy server asks to wait, 0 when it does not."""
+    """Return the seconds that a busy server asks to wait, 0 when it does not."""
     named = answer.header("Retry-After").strip()
     if re.fullmatch(r"[0-9]{1,9}", named):
         return min(float(named), LONGEST_S)
@@ -479,4 +481,7 @@ def _retry_after(answer: Answer) -> float:
 
 def _cut(server: str, copy: PartialFile, why: str) -> TemporaryFailure:
     have = copy.position
-    return TemporaryFailure(f"{server}: {why} after {have} of {copy.size} bytes", progress=have > copy.found)
+    return TemporaryFailure(
+        f"{server}: {why} after {have} of {copy.size} bytes",
+        Failure.PROGRESS_MADE if have > copy.kept else Failure.FILE,
+    )

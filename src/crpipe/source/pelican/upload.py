@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -15,7 +14,7 @@ from crpipe.source.pelican.director import BUFFER, NOT_FOUND, Director, cause
 from crpipe.source.pelican.download import Answer, DownloadError, Downloads, https_only
 from crpipe.source.pelican.tokens import Tokens
 from crpipe.source.pelican.transfer import DENIED, WANTED, authorization
-from crpipe.source.retries import TemporaryFailure
+from crpipe.source.retries import Failure, TemporaryFailure
 from crpipe.source.uris import host_and_path
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ class Upload:
             ) as response:
                 _check_status(response.status, path, "storage.modify")
         except (aiohttp.ClientError, DownloadError, TimeoutError, OSError) as error:
-            raise TemporaryFailure(f"{path}: {cause(error)}", outage=True) from error
+            raise TemporaryFailure(f"{path}: {cause(error)}", Failure.SERVER_BUSY) from error
         answer = await self._ask(url, headers | {"Want-Digest": WANTED}, path)
         arrived, named = answer.length, checksums.parse(answer.header("Digest"))
         if arrived != size:
@@ -88,32 +87,32 @@ class Upload:
             raise TemporaryFailure(f"{path}: the server names no size")
         return answer.length
 
-    async def sha256(self, name: str) -> str:
-        """Read a file at the origin, past all caches, and give its sha256; empty where it has none.
+    async def read(self, name: str, write: Callable[[bytes], object]) -> bool:
+        """Pass a file to ``write`` piece by piece, from the origin, past all caches; False where it has none.
 
         Raise TemporaryFailure when another try may succeed, TransferError or AccessError when not.
         """
         path, url, headers = await self._where(name)
-        digest, size = hashlib.sha256(), 0
+        size = 0
 
-        def receive(_: Answer) -> Callable[[bytes], None]:
-            return keep
+        def receive(answer: Answer) -> Callable[[bytes], object]:
+            return keep if answer.status < 300 else len  # noqa: PLR2004 - what explains an error is not kept
 
         def keep(piece: bytes) -> None:
             nonlocal size
             size += len(piece)
-            digest.update(piece)
+            write(piece)
 
         try:
             answer = await Downloads(self._federation.session).get(url, headers, receive)
         except DownloadError as error:
-            raise TemporaryFailure(f"{path}: {error}", outage=True) from error
+            raise TemporaryFailure(f"{path}: {error}", Failure.SERVER_BUSY) from error
         if answer.status in NOT_FOUND:
-            return ""
+            return False
         _check_status(answer.status, path, "storage.read")
         if answer.length not in (None, size):
             raise TemporaryFailure(f"{path}: {size} of {answer.length} bytes arrived")
-        return digest.hexdigest()
+        return True
 
     async def _where(self, name: str) -> tuple[str, str, dict[str, str]]:
         """Return path, address at the origin, and headers for a file."""
@@ -124,7 +123,7 @@ class Upload:
         try:
             return await Downloads(self._federation.session).head(url, headers)
         except DownloadError as error:
-            raise TemporaryFailure(f"{path}: {error}", outage=True) from error
+            raise TemporaryFailure(f"{path}: {error}", Failure.SERVER_BUSY) from error
 
 
 def _check_status(status: int, path: str, needed: str) -> None:

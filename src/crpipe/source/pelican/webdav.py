@@ -79,12 +79,12 @@ def _paths(hrefs: list[str]) -> list[str]:
 
 
 def _size(text: str | None, name: str) -> int | None:
-    found = (text or "").strip()
-    if not re.fullmatch("[0-9]+", found):
+    digits = (text or "").strip()
+    if not re.fullmatch("[0-9]+", digits):
         return None
-    if len(found) > _DIGITS:
+    if len(digits) > _DIGITS:
         raise ValueError(f"the listing names an impossible size for {name!r}")
-    return int(found)
+    return int(digits)
 
 
 def when(text: str | None) -> datetime | None:

@@ -32,8 +32,7 @@ def gelu(x: Tensor) -> Tensor:
     """
     if x.dtype != torch.float32 or x.device.type != "cpu" or torch.compiler.is_compiling():
         return functional.gelu(x)
-    found: Tensor = _Gelu.apply(x)  # type: ignore[no-untyped-call]
-    return found
+    return _Gelu.apply(x)  # type: ignore[no-untyped-call]
 
 
 class _Gelu(torch.autograd.Function):

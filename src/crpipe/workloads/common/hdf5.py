@@ -13,7 +13,7 @@ import numpy as np
 
 from crpipe.core.errors import FormatError, MissingExtra, require
 from crpipe.events.notes import note
-from crpipe.workloads.common.damage import Reading
+from crpipe.workloads.common.raw_files import Reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from crpipe.events.batch import Events
 from crpipe.inference import card
 from crpipe.inference.export import Graphs
-from crpipe.inference.onnx_graph import largest_difference, refuse_difference, run_graph, write_graph
+from crpipe.inference.onnx_graph import Graph
 from crpipe.workloads.direction.layout import TRUTH
 from crpipe.workloads.direction.models import model as losses
 from crpipe.workloads.direction.models.grouping import AUXILIARY, PULSES_AT_ONCE, SENSOR, SENSOR_IDS, TIME
@@ -39,19 +39,17 @@ _INTRODUCTION = (
 
 def write(graph: PulseGraph, predict: Predict, layout: Layout, folder: Path) -> Graphs:
     """Write the graph; raise CheckpointError where it gives other vectors [B, 3] than ``predict``."""
-    path = folder / GRAPH
-    rows = {"pulses": "pulses", "multiplicity": "events"}
     sensors = len(graph.model.features.places)
-    write_graph(path, graph, _tensors(example(3, 0, sensors)), rows, OUTPUTS)
-    found, wanted = [], []
-    for events in _CHECKED_EVENTS:
-        block = example(events, events, sensors)
-        direction, length = run_graph(path, _tensors(block))
-        found.append(direction * length[:, None])
-        with torch.no_grad():
-            wanted.append(predict(block))
-    worst = largest_difference(found, wanted)
-    refuse_difference(path, worst, TOLERANCE)
+    difference = Graph(
+        graph,
+        {"pulses": "pulses", "multiplicity": "events"},
+        OUTPUTS,
+        example(3, 0, sensors),
+        TOLERANCE,
+        checks=[example(events, events, sensors) for events in _CHECKED_EVENTS],
+        compared=lambda outputs: [outputs[0] * outputs[1][:, None]],
+        expected=lambda inputs: [torch.from_numpy(predict(_events(inputs)))],
+    ).export(folder / GRAPH)
     described: dict[str, Any] = {
         "inputs": {
             "pulses": [
@@ -63,29 +61,30 @@ def write(graph: PulseGraph, predict: Predict, layout: Layout, folder: Path) -> 
             "direction": "unit vector to where the neutrino came from",
             "length": "kappa, or nothing",
         },
-        "difference": worst,
+        "difference": difference,
     }
     return Graphs((GRAPH,), {"graph": described})
 
 
-def example(events: int, seed: int, sensors: int) -> Events:
-    """Make events of 1 to 1,000 pulses, in the order of time, to check a graph with.
+def example(events: int, seed: int, sensors: int) -> dict[str, Tensor]:
+    """Make inputs: events of 1 to 1,000 pulses, in the order of time, to check a graph with.
 
     A few of the sensors have many pulses, so that both cuts are made.
     """
     rng = np.random.default_rng(seed)
-    multiplicity = rng.integers(1, 1001, events).astype(np.uint32)
+    multiplicity = rng.integers(1, 1001, events)
     total = int(multiplicity.sum())
     sensor = np.floor(sensors * rng.random(total) ** 3)
     time = 1e4 + np.cumsum(rng.random(total)) * 50
     columns = [sensor, time, rng.exponential(1.0, total), rng.integers(0, 2, total)]
-    unknown = {field.name: np.full(events, np.nan) for field in TRUTH}
-    return Events(unknown, multiplicity, np.stack(columns, axis=1).astype(np.float32))
+    pulses = np.stack(columns, axis=1).astype(np.float32)
+    return {"pulses": torch.from_numpy(pulses), "multiplicity": torch.from_numpy(multiplicity)}
 
 
-def _tensors(events: Events) -> dict[str, Tensor]:
-    multiplicity = torch.from_numpy(events.multiplicity.astype(np.int64))
-    return {"pulses": torch.from_numpy(events.items), "multiplicity": multiplicity}
+def _events(inputs: Mapping[str, Tensor]) -> Events:
+    multiplicity = inputs["multiplicity"].numpy().astype(np.uint32)
+    unknown = {field.name: np.full(len(multiplicity), np.nan) for field in TRUTH}
+    return Events(unknown, multiplicity, inputs["pulses"].numpy())
 
 
 def sections(graphs: Graphs, *, kappa: bool) -> Mapping[str, Sequence[str]]:
@@ -207,8 +206,7 @@ class PulseGraph(nn.Module):
         start = _start(pulses, hit, event, pulse)
         x = self.model.features(doms, event_of, start, torch.zeros_like(start))[:-1]
         x = x.view(hit.shape[0], most, -1)
-        found: Tensor = self.model.network(x, torch.arange(most, device=x.device) < hit[:, None])
-        return found
+        return self.model.network(x, torch.arange(most, device=x.device) < hit[:, None])
 
 
 def _start(pulses: Tensor, hit: Tensor, event: Tensor, pulse: Tensor) -> Tensor:

@@ -7,12 +7,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.csv
 
 from crpipe.core.errors import FormatError
 from crpipe.events.layout import Field, Layout
 from crpipe.workloads.common import elementary
+from crpipe.workloads.common.raw_files import read_csv_columns
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,12 +72,10 @@ def opening_angle(first: ArrayLike, second: ArrayLike) -> NDArray[np.float64]:
     """
     first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
     cross = np.linalg.norm(np.cross(first, second), axis=-1)
-    angle: NDArray[np.float64] = elementary.arctan2(cross, np.sum(first * second, axis=-1))
-    return angle
+    return elementary.arctan2(cross, np.sum(first * second, axis=-1))
 
 
 # The side table ``geometry``: where each sensor is.
-
 
 COLUMNS = ("sensor_id", "x", "y", "z")
 _FARTHEST_M = 1e5
@@ -92,12 +89,7 @@ def read_geometry(path: Path) -> NDArray[np.float32]:
     other ids than 0 to S-1 in order, or with positions that are not finite numbers of metres: a normalised
     table would train without a word and be wrong everywhere else.
     """
-    try:
-        convert = pyarrow.csv.ConvertOptions(include_columns=list(COLUMNS))
-        table = pyarrow.csv.read_csv(path, convert_options=convert)
-        ids, *axes = (table[name].to_numpy().astype(np.float64) for name in COLUMNS)
-    except (OSError, KeyError, ValueError, pa.ArrowInvalid) as error:
-        raise FormatError(f"{path}: expected the columns {', '.join(COLUMNS)} ({error})") from error
+    ids, *axes = read_csv_columns(path, COLUMNS)
     places = np.stack(axes, axis=1)
     wrong = np.flatnonzero(ids != np.arange(len(ids)))
     if not len(ids) or len(wrong):
@@ -111,5 +103,4 @@ def read_geometry(path: Path) -> NDArray[np.float32]:
             f"{path}: all sensors are within {np.abs(places).max():g} m of the centre; give positions in m, "
             "not normalised ones"
         )
-    found_places: NDArray[np.float32] = places.astype(np.float32)
-    return found_places
+    return places.astype(np.float32)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from functools import partial
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import model_validator
+
+from crpipe.config.sections import Section, key
+
+option = partial(key, scope="train")
 
 
-def option(default: Any, meaning: str, **bounds: Any) -> Any:
-    """Declare an option; all but ``rotations`` are part of the fingerprint."""
-    return Field(default, description=meaning, json_schema_extra={"scope": "train"}, **bounds)
-
-
-class DirectionOptions(BaseModel):
+class DirectionOptions(Section):
     """What all models of this workload share."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     loss: Literal["von_mises_fisher", "angle"] = option(
         "von_mises_fisher",
@@ -34,10 +32,10 @@ class DirectionOptions(BaseModel):
     rotate: bool = option(
         default=False, meaning="turn each event by a random angle about the vertical axis in training"
     )
-    rotations: int = Field(
+    rotations: int = key(
         1,
-        description="a prediction is the mean over so many turns about the vertical axis; may change later",
-        json_schema_extra={"scope": "site"},  # no checkpoint depends on it
+        "a prediction is the mean over so many turns about the vertical axis; may change later",
+        "site",
         ge=1,
         le=64,
     )

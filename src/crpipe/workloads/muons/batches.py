@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from crpipe.events.batch import Events, offsets
+from crpipe.events.batch import Events, cuts, offsets
 from crpipe.loading.microbatch import rounded
 from crpipe.workloads.muons import features
 from crpipe.workloads.muons.features import context_of
@@ -47,7 +47,7 @@ def collate(
     Muons are exchangeable given the event, so a random window of a bundle with its full multiplicity as a
     condition has the same target as the whole bundle, in bounded memory. The events are in random order: the
     first few are a fair sample. order: [B] int64, where each of them is in ``index``.
-    counts: [B] float32, 1, or 0 for padding (see static_shapes), which follows the events of its kind.
+    counts: [B] float32, 1, or 0 for padding (see layers.padding), which follows the events of its kind.
     """
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(index))
@@ -136,13 +136,8 @@ def generate(
 def _blocks(multiplicity: NDArray[np.int64], most: int) -> Iterator[NDArray[np.int64]]:
     """Cut the events that have muons into blocks of at most ``most`` muons, or one larger event."""
     filled = np.flatnonzero(multiplicity)
-    ends = np.cumsum(multiplicity[filled])
-    start, below = 0, 0
-    while start < len(filled):
-        stop = int(np.searchsorted(ends, below + most, side="right"))
-        stop = min(max(stop, start + 1), start + _EVENTS_AT_ONCE)
-        yield filled[start:stop]
-        start, below = stop, int(ends[stop - 1])
+    for first, last in cuts(multiplicity[filled], _EVENTS_AT_ONCE, most):
+        yield filled[first:last]
 
 
 @torch.no_grad()
@@ -161,5 +156,4 @@ def negative_log_likelihood(
     """Return minus the log probability of each event's multiplicity: [N]."""
     conditions = torch.from_numpy(features.conditions(events.columns)).to(device)
     true = torch.from_numpy(events.multiplicity.astype(np.int64)).to(device)
-    found: NDArray[np.float64] = -log_likelihood(network(conditions), true).cpu().numpy()
-    return found
+    return -log_likelihood(network(conditions), true).cpu().numpy()

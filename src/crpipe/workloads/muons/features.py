@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-
 Kind = Literal["radial", "cartesian"]
 
 CONDITIONS = 4

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from functools import partial
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import model_validator
+
+from crpipe.config.sections import Section, key
+
+option = partial(key, scope="train")
 
 
-def option(default: Any, meaning: str, **bounds: Any) -> Any:
-    """Declare an option; every option of a workload is part of the fingerprint."""
-    return Field(default, description=meaning, json_schema_extra={"scope": "train"}, **bounds)
-
-
-class MuonGanOptions(BaseModel):
+class MuonGanOptions(Section):
     """What the generator, the critic and the multiplicity model are, and how they are trained."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     features: Literal["radial", "cartesian"] = option(
         "radial",
@@ -68,10 +66,8 @@ class MuonGanOptions(BaseModel):
         return self
 
 
-class MuonFlowOptions(BaseModel):
+class MuonFlowOptions(Section):
     """What the velocity network and the multiplicity model are, and how they are trained and sampled."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     features: Literal["radial", "cartesian"] = option(
         "radial", "muon features: log10 E and log10 radius with uniform azimuth, or log10 E, x, y"

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from functools import partial
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import model_validator
 
+from crpipe.config.sections import Section, key
 from crpipe.workloads.xec.layout import TRUTHS, Truth
 
-
-def option(default: Any, meaning: str, **bounds: Any) -> Any:
-    """Declare an option that is part of the fingerprint."""
-    return Field(default, description=meaning, json_schema_extra={"scope": "train"}, **bounds)
+option = partial(key, scope="train")
 
 
-class CodecOptions(BaseModel):
+class CodecOptions(Section):
     """How photons and times become numbers about 1; stored in every checkpoint and graph."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     photons: Literal["log1p", "sqrt", "linear"] = option(
         "log1p",
@@ -30,10 +27,8 @@ class CodecOptions(BaseModel):
     )
 
 
-class EncoderOptions(BaseModel):
+class EncoderOptions(Section):
     """What all models of this workload share: a codec, and an encoder of six faces."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     codec: CodecOptions = option(CodecOptions(), "photons and times as the network sees them")
     patch: int = option(4, "sensors in one row or column of a patch on a rectangular face", ge=1, le=8)
@@ -58,10 +53,8 @@ class EncoderOptions(BaseModel):
         return self
 
 
-class TaskOptions(BaseModel):
+class TaskOptions(Section):
     """How one quantity is learned."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     loss: Literal["smooth_l1", "l1", "mse", "gaussian_nll"] = option(
         "smooth_l1", "loss; gaussian_nll also predicts an uncertainty"
@@ -119,11 +112,11 @@ class MaskedOptions(EncoderOptions):
     time_weight: float = option(0.1, "weight of the times in the loss; 0: photons alone", ge=0)
     beta: float = option(0.02, "smooth L1: where it turns from a square into a line, encoded", gt=0)
     decoder: int = option(16, "channels of the decoders of the faces", ge=4)
-    averages: bool = Field(
+    averages: bool = key(
         default=True,
-        description="evaluate and predict also estimate found sensors by two averages of their neighbours, "
+        meaning="evaluate and predict also estimate found sensors by two averages of their neighbours, "
         "which takes most of their time; may change later",
-        json_schema_extra={"scope": "site"},
+        scope="site",
     )
 
 
@@ -138,11 +131,11 @@ class InpainterOptions(MaskedOptions):
 
     mask_least: float = option(0.05, "least share of the valid sensors hidden in training", gt=0, lt=1)
     mask_most: float = option(0.2, "largest share", gt=0, lt=1)
-    predict_mask: float = Field(
+    predict_mask: float = key(
         0.05,
-        description="share of the valid sensors that evaluate and predict hide and find again, to compare; "
+        "share of the valid sensors that evaluate and predict hide and find again, to compare; "
         "may change later",
-        json_schema_extra={"scope": "site"},
+        "site",
         ge=0,
         lt=1,
     )

@@ -17,6 +17,7 @@ import pyarrow.csv
 
 from crpipe.core.errors import FormatError
 from crpipe.workloads.common import elementary
+from crpipe.workloads.common.raw_files import read_csv_columns
 from crpipe.workloads.xec.layout import SENSORS
 
 if TYPE_CHECKING:
@@ -146,13 +147,7 @@ def read_sensor_map(path: Path) -> NDArray[np.float64]:
     Raise FormatError for a table of other columns or rows, for numbers that are not finite, and for places
     in which sensors that the model takes for neighbours are far apart (``check_grid``).
     """
-    try:
-        table = pyarrow.csv.read_csv(
-            path, convert_options=pyarrow.csv.ConvertOptions(include_columns=list(COLUMNS))
-        )
-        ids, *values = (table[name].to_numpy().astype(np.float64) for name in COLUMNS)
-    except (OSError, KeyError, ValueError, pa.ArrowInvalid) as error:
-        raise FormatError(f"{path}: expected the columns {', '.join(COLUMNS)} ({error})") from error
+    ids, *values = read_csv_columns(path, COLUMNS)
     if len(ids) != SENSORS or (ids != np.arange(SENSORS)).any():
         raise FormatError(f"{path}: expected the sensors 0 to {SENSORS - 1} in order, found {len(ids)} rows")
     found = np.stack(values, axis=1)

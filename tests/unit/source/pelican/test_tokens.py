@@ -124,10 +124,10 @@ def test_a_token_is_read_again_before_it_ends_and_after_it_was_refused(tmp_path)
     path.write_text(jwt(sub="second"))
     second = current.current()
     assert second.text != ending.text
-    assert not current.renew(second)
+    assert not current.reload(second)
     path.write_text(jwt(sub="third"))
     assert current.current() == second
-    assert current.renew(second)
+    assert current.reload(second)
     assert current.current().claims["sub"] == "third"
 
 
@@ -183,9 +183,9 @@ def test_a_file_that_is_being_replaced_ends_nothing_when_the_old_token_is_refuse
     token = current.current()
     path.write_text("")
     with pytest.raises(TemporaryFailure, match="the token was refused; .* an empty token"):
-        current.renew(token)
+        current.reload(token)
     path.write_text(jwt(sub="new"))
-    assert current.renew(token)
+    assert current.reload(token)
 
 
 def test_a_token_that_others_may_read_is_reported(tmp_path):

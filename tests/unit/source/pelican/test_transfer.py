@@ -7,10 +7,10 @@ import pytest
 from crpipe.campaign.raw_files import Entry
 from crpipe.core.errors import AccessError, TransferError
 from crpipe.source.pelican.director import Namespace
-from crpipe.source.pelican.download import Answer, PartialFile
+from crpipe.source.pelican.download import Answer, DownloadError, PartialFile
 from crpipe.source.pelican.tokens import Token
-from crpipe.source.pelican.transfer import Renewed, Transfer
-from crpipe.source.retries import AdaptiveDiskCalls, TemporaryFailure
+from crpipe.source.pelican.transfer import ENOUGH, TRIES, Renewed, ServerChecksums, Transfer
+from crpipe.source.retries import AdaptiveDiskCalls, Failure, TemporaryFailure
 
 CONTENT = (b"\x89HDF\r\n\x1a\n" + b"0123456789" * 100)[:1000]
 GOOD = f"adler32={zlib.adler32(CONTENT):08x}"
@@ -62,7 +62,7 @@ class FakeTokens:
     def current(self):
         return Token("secret", "here", {"scope": "storage.read:/other", "exp": time.time() + 100})
 
-    def renew(self, _):
+    def reload(self, _):
         return self.another
 
 
@@ -145,7 +145,7 @@ def test_a_file_that_is_gone_is_bad_for_good(tmp_path):
                 TemporaryFailure, match=r"no server has it \(status 404 from each of 2"
             ) as caught:
                 asyncio.run(transfer.fetch(ENTRY, tmp_path / "part"))
-            assert not caught.value.progress  # the next look is at another time
+            assert caught.value.kind is not Failure.PROGRESS_MADE  # the next look is at another time
     with pytest.raises(
         TransferError, match=r"f\.h5: not there any more \(status 404 from each of 2 servers\)$"
     ):
@@ -178,3 +178,102 @@ def test_a_partial_file_never_takes_more_bytes_than_listed(tmp_path):
         pytest.raises(TemporaryFailure, match="more bytes than the 4"),
     ):
         part.write(b"12345")
+
+
+NAMES_ONE = Answer(200, {"Digest": "crc32c=0000002a"})
+NAMES_NONE = Answer(200, {})
+NAMED = ("crc32c", "0000002a")
+
+
+class Servers:
+    """Servers with one answer each, which can be changed; counts what they are asked."""
+
+    def __init__(self, *, required=False, **answers):
+        self.answers = answers
+        self.asked = []
+        self.checksums = ServerChecksums(required=required)
+
+    def ask(self, path="f"):
+        async def one(place):
+            self.asked.append(place)
+            if isinstance(self.answers[place], Exception):
+                raise self.answers[place]
+            return self.answers[place]
+
+        found = asyncio.run(self.checksums.ask(list(self.answers), path, one))
+        assert found is None or self.answers[found[2]] is NAMES_ONE
+        return found and found[:2]
+
+    def lasting(self, path="f"):
+        """Ask until there is an outcome; return it with the number of tries that it took."""
+        for tries in range(1, 10):
+            try:
+                return self.ask(path), tries
+            except TemporaryFailure as error:
+                if error.kind is not Failure.PROGRESS_MADE:
+                    raise
+        raise AssertionError
+
+
+@pytest.mark.parametrize(
+    "cache", [NAMES_ONE, NAMES_NONE, Answer(404, {}), Answer(500, {}), DownloadError("gone")]
+)
+def test_one_server_that_names_it_is_enough(cache):
+    assert Servers(cache=cache, origin=NAMES_ONE).lasting()[0] == NAMED
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404])
+def test_refusals_switch_nothing_off(status):
+    servers = Servers(only=Answer(status, {}))
+    for number in range(2 * ENOUGH):
+        found, tries = servers.lasting(f"f{number}")
+        assert (found, tries) == (None, TRIES + 1 if number < ENOUGH else 1)
+    servers.answers["only"] = NAMES_ONE
+    assert servers.ask("another") == NAMED
+
+
+@pytest.mark.parametrize("answer", [Answer(500, {}), DownloadError("gone")])
+def test_without_any_answer_a_file_is_never_accepted(answer):
+    servers = Servers(cache=answer, origin=answer)
+    for number in range(10):
+        with pytest.raises(TemporaryFailure) as caught:
+            servers.ask(f"f{number % 3}")
+        assert caught.value.kind is not Failure.PROGRESS_MADE
+
+
+def test_servers_that_say_that_they_have_none_are_asked_now_and_then(monkeypatch):
+    servers = Servers(cache=NAMES_NONE, origin=Answer(405, {}))
+    for number in range(20):
+        assert servers.ask(f"f{number}") is None
+    assert len(servers.asked) == 2 * (ENOUGH + 1)
+    servers.answers["origin"] = NAMES_ONE
+    monkeypatch.setattr("crpipe.source.pelican.transfer.AGAIN_S", 0.0)
+    servers.checksums._rests.clear()
+    assert servers.ask("later") == NAMED
+
+
+def test_a_server_that_named_one_before_is_not_taken_for_one_without(monkeypatch):
+    servers = Servers(only=NAMES_ONE)
+    assert servers.ask() == NAMED
+    servers.answers["only"] = NAMES_NONE
+    assert servers.lasting() == (None, TRIES + 1)
+
+
+@pytest.mark.parametrize("origin", [Answer(403, {}), Answer(500, {}), DownloadError("no answer in time")])
+def test_an_origin_that_does_not_say_is_left_out_where_the_cache_has_none(origin):
+    servers = Servers(cache=NAMES_NONE, origin=origin)
+    assert servers.lasting("first") == (None, TRIES + 1)
+    for number in range(20):
+        servers.lasting(f"f{number}")
+    asked = servers.asked.count("origin")
+    servers.lasting("last")
+    assert servers.asked.count("origin") == asked
+
+
+@pytest.mark.parametrize("answer", [Answer(403, {}), Answer(500, {})])
+def test_a_required_checksum_is_never_given_up(answer):
+    servers = Servers(required=True, cache=NAMES_NONE, origin=answer)
+    for number in range(20):
+        with pytest.raises(TemporaryFailure):
+            servers.ask(f"f{number % 2}")
+    assert servers.asked.count("cache") == servers.asked.count("origin") == 20

@@ -174,7 +174,6 @@ def _reference_times(items: NDArray[np.float32], events: Events) -> NDArray[np.f
 #
 # It is part of the model, so it is exported with it. All features are of order one; absent pulses are 0.
 
-
 _LENGTH_M, _TIME_NS = 500.0, 3000.0
 _NEAR_M, _NEAR_NS = 150.0, 500.0  # of an event's own size
 _LEAST_PE = 1e-3
@@ -241,7 +240,6 @@ def _means(values: Tensor, weight: Tensor, event: Tensor, events: int) -> Tensor
 # DOM vectors as arrays of few shapes: events in padded groups; rows that count for nothing fill all up.
 #
 # A compiled graph and a CUDA graph are each made for one shape; batches of data are all different.
-
 
 Number = TypeVar("Number", bound=np.generic)
 _SHAPE_BITS = 4  # of all shapes: at most an eighth more

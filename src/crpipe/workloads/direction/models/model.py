@@ -72,8 +72,7 @@ class Attention(nn.Module):
         # In bfloat16 a norm is float32 again; the attention wants one type.
         query, key = _normed(query).to(value.dtype), _normed(key).to(value.dtype)
         mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=there[:, None, None, :])
-        found: Tensor = self.outward(mixed.transpose(1, 2).reshape(events, tokens, width))
-        return found
+        return self.outward(mixed.transpose(1, 2).reshape(events, tokens, width))
 
 
 class FeedForward(nn.Module):
@@ -87,8 +86,7 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Transform each token: [E, L, width]."""
-        found: Tensor = self.outward(functional.relu(self.inward(x)).square())
-        return found
+        return self.outward(functional.relu(self.inward(x)).square())
 
 
 class SensorTransformer(nn.Module):
@@ -113,8 +111,7 @@ class SensorTransformer(nn.Module):
         for attention, feed_forward in zip(self.attention, self.feed_forward, strict=True):
             x = x + attention(_normed(x), there)
             x = x + feed_forward(_normed(x))
-        found: Tensor = self.head(_normed(x[:, 0]))
-        return found
+        return self.head(_normed(x[:, 0]))
 
 
 class SensorDeepSet(nn.Module):
@@ -132,8 +129,7 @@ class SensorDeepSet(nn.Module):
         each = self.each(x)
         pooled = _pooled(each, there)
         both = torch.cat([each, pooled[:, None].expand(-1, each.shape[1], -1)], dim=2)
-        found: Tensor = self.whole(_pooled(self.beside(both), there))
-        return found
+        return self.whole(_pooled(self.beside(both), there))
 
 
 def _pooled(x: Tensor, there: Tensor) -> Tensor:
@@ -144,7 +140,6 @@ def _pooled(x: Tensor, there: Tensor) -> Tensor:
 
 
 # Losses between predicted vectors of any length and true directions; finite everywhere.
-
 
 _EPSILON = 1e-12  # below any squared length that matters
 _SMALL = 1e-2  # concentration below which a series replaces the formula

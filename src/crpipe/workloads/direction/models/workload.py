@@ -23,7 +23,6 @@ from crpipe.workloads.direction.models import model as losses
 from crpipe.workloads.direction.models.grouping import Features, extended, group_by_sensor, padded_arrays
 from crpipe.workloads.direction.models.model import DirectionModel, SensorDeepSet, SensorTransformer
 from crpipe.workloads.direction.options import DeepSetOptions, FlatTransformerOptions
-from crpipe.workloads.direction.scoring import score as scoring
 from crpipe.workloads.direction.scoring.line_fit import line_fit
 from crpipe.workloads.direction.scoring.metrics import KAPPA_METRICS, METRICS
 
@@ -75,7 +74,7 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
         of the events of each padded group, the first ``kept`` [B] of an event are its own; truth [B, 3] unit
         vectors, turned by ``turn`` [B] about the vertical axis; order [B] where each event is in ``index``;
         cut [3]: share of padding, of pulses and of sensors that are left out. counts: [B] 1, or 0 for
-        padding, which follows the events (see static_shapes).
+        padding, which follows the events (see grouping.padded_arrays).
         """
         part = events.take(index)
         doms = group_by_sensor(part, self.options.pulses_per_dom, self.options.max_doms)
@@ -169,10 +168,9 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
     def graphs(self, model: nn.Module, made: Provenance, folder: Path) -> Graphs:
         """Write the ONNX graph from raw pulses to directions; see export."""
         from crpipe.workloads.direction import export  # noqa: PLC0415 - onnx is slow, and an extra
-        from crpipe.workloads.direction.export import PulseGraph  # noqa: PLC0415
 
         assert isinstance(model, DirectionModel)
-        graph = PulseGraph(model, self.options.pulses_per_dom, self.options.max_doms)
+        graph = export.PulseGraph(model, self.options.pulses_per_dom, self.options.max_doms)
         return export.write(graph, lambda events: self.vectors(model, events, 1)[0], made.layout, folder)
 
     def card(self, made: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:  # noqa: ARG002
@@ -183,6 +181,8 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
 
     def score(self, truth: Events, prediction: Columns, folder: Path) -> dict[str, float]:
         """Compare with the truth; see scoring.score."""
+        from crpipe.workloads.direction.scoring import score as scoring  # noqa: PLC0415 - training needs no matplotlib
+
         return scoring.score(truth, prediction, folder)
 
 

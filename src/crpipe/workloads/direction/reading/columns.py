@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from crpipe.core.errors import FormatError
-from crpipe.workloads.common.parquet import say_missing
+from crpipe.workloads.common.raw_files import refuse_twins, say_missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -63,11 +63,8 @@ def check_columns(path: Path, schema: pa.Schema, kinds: Mapping[str, str]) -> No
     missing = [name for name in kinds if name not in schema.names]
     if missing:
         raise FormatError(f"{path}: {say_missing(missing, schema.names, _CHOOSE)}")
+    refuse_twins(path, schema.names, kinds)
     for name, kind in kinds.items():
-        if schema.names.count(name) > 1:
-            raise FormatError(
-                f"{path}: {schema.names.count(name)} columns are called {name}; have the file made again"
-            )
         found = schema.field(name).type
         if not (_KINDS[kind](found) or pa.types.is_null(found)):  # without a type where there are no rows
             raise FormatError(f"{path}: column {name}: expected {kind}, found {found}")
@@ -78,10 +75,9 @@ def batches(
 ) -> Iterator[pa.RecordBatch]:
     """Decode columns in batches of at most ``rows`` (131,072); ``groups``: only these row groups."""
     chosen = range(file.num_row_groups) if groups is None else groups
-    found: Iterator[pa.RecordBatch] = file.iter_batches(
+    return file.iter_batches(
         batch_size=rows or _ROWS, row_groups=list(chosen), columns=list(names), use_threads=False
     )
-    return found
 
 
 def values(path: Path, batch: pa.RecordBatch, name: str, row: int) -> NDArray[Any]:
@@ -90,8 +86,7 @@ def values(path: Path, batch: pa.RecordBatch, name: str, row: int) -> NDArray[An
     if column.null_count:
         first = column.is_null().index(pa.scalar(value=True)).as_py()
         raise FormatError(f"{path}: row {row + first}: {name}: expected a value, found a null")
-    found: NDArray[Any] = column.to_numpy(zero_copy_only=False)
-    return found
+    return column.to_numpy(zero_copy_only=False)
 
 
 class ItemStream:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import base64
 import binascii
 import re
@@ -14,7 +15,7 @@ import pyarrow as pa
 from crpipe.core.errors import FormatError
 from crpipe.events.batch import Events, cuts, offsets
 from crpipe.events.layout import Field
-from crpipe.workloads.common.parquet import note_unread, open_parquet
+from crpipe.workloads.common.raw_files import note_unread, open_parquet
 from crpipe.workloads.direction.layout import ENERGY, EXACT_NS, PULSES_WITH_ENERGY, pulses, read_geometry
 from crpipe.workloads.direction.reading import columns
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from crpipe.workloads.direction.reading.options import KaggleFilesOptions
 
 # Which rows of a file of pulses belong to which event, from the metadata: checked, in the file's order.
-
 
 KEY = b"event_metadata"
 ANGLES = ("azimuth", "zenith")
@@ -222,21 +222,10 @@ KINDS = {
 }
 
 
-class KaggleFiles:
-    """Reader of batch_{number}.parquet, whose events are rows of a table for all files (``meta``).
+class _PulseFiles(abc.ABC):
+    """Reader of files with one row per pulse; where the events are in a file is up to its kind."""
 
-    Pulses: sensor_id, time (ns), charge, auxiliary, event_id. Metadata: batch_id (the number in the file's
-    name), event_id, first_pulse_index, last_pulse_index (inclusive), azimuth, zenith and options.truth;
-    metadata without both angles gives NaN for them: enough to predict. Pulses out of the geometry or with
-    another event's id, and spans that do not cover the file, are a FormatError.
-    """
-
-    needs: tuple[str, ...] = ("meta", "geometry")
     formats = ("Parquet",)
-
-    def __init__(self, options: KaggleFilesOptions) -> None:
-        self._truth = options.truth
-        self.layout: Layout = pulses(*(_truth_field(name) for name in options.truth))
 
     def rows(self, path: Path, tables: Tables) -> Iterator[Events]:
         """Yield all events in the order of their pulses, in blocks of about a million pulses."""
@@ -250,6 +239,26 @@ class KaggleFiles:
             note_unread(file.schema_arrow.names, KINDS)
             return len(self._spans(path, tables, file).rows), file.metadata.num_rows
 
+    @abc.abstractmethod
+    def _spans(self, path: Path, tables: Tables, file: pq.ParquetFile) -> Spans:
+        """Find the events of a file."""
+
+
+class KaggleFiles(_PulseFiles):
+    """Reader of batch_{number}.parquet, whose events are rows of a table for all files (``meta``).
+
+    Pulses: sensor_id, time (ns), charge, auxiliary, event_id. Metadata: batch_id (the number in the file's
+    name), event_id, first_pulse_index, last_pulse_index (inclusive), azimuth, zenith and options.truth;
+    metadata without both angles gives NaN for them: enough to predict. Pulses out of the geometry or with
+    another event's id, and spans that do not cover the file, are a FormatError.
+    """
+
+    needs: tuple[str, ...] = ("meta", "geometry")
+
+    def __init__(self, options: KaggleFilesOptions) -> None:
+        self._truth = options.truth
+        self.layout: Layout = pulses(*(_truth_field(name) for name in options.truth))
+
     def _spans(self, path: Path, tables: Tables, file: pq.ParquetFile) -> Spans:
         number = re.search(r"[0-9]+$", path.stem)
         if number is None:
@@ -260,7 +269,7 @@ class KaggleFiles:
         return read_spans(tables["meta"], int(number[0]), self._truth, path, file.metadata.num_rows)
 
 
-class SimulatedFiles:
+class SimulatedFiles(_PulseFiles):
     """Reader of the same files of pulses, each with its own metadata in its Parquet footer.
 
     A side table would have to know all ranges before the first one is simulated, and would change when a
@@ -269,21 +278,8 @@ class SimulatedFiles:
 
     layout: Layout = PULSES_WITH_ENERGY
     needs: tuple[str, ...] = ("geometry",)
-    formats = ("Parquet",)
 
-    def rows(self, path: Path, tables: Tables) -> Iterator[Events]:
-        """Yield all events in the order of their pulses, in blocks of about a million pulses."""
-        sensors = len(read_geometry(tables["geometry"]))
-        with open_parquet(path, binascii.Error) as file:
-            yield from _blocks(path, file, self._spans(path, file), sensors)
-
-    def totals(self, path: Path, tables: Tables) -> tuple[int, int]:  # noqa: ARG002
-        """Count events and pulses by the footer."""
-        with open_parquet(path, binascii.Error) as file:
-            note_unread(file.schema_arrow.names, KINDS)
-            return len(self._spans(path, file).rows), file.metadata.num_rows
-
-    def _spans(self, path: Path, file: pq.ParquetFile) -> Spans:
+    def _spans(self, path: Path, tables: Tables, file: pq.ParquetFile) -> Spans:  # noqa: ARG002
         return embedded_spans(path, file.schema_arrow, (ENERGY.name,), file.metadata.num_rows)
 
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from crpipe.config.sections import Section, key
 
 
-class KaggleFilesOptions(BaseModel):
+class KaggleFilesOptions(Section):
     """What KaggleFiles keeps beside the direction."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    truth: tuple[str, ...] = Field(
-        (),
-        description="further columns of the metadata to keep with each event, for example [energy_gev]",
-        json_schema_extra={"scope": "data"},
+    truth: tuple[str, ...] = key(
+        (), "further columns of the metadata to keep with each event, for example [energy_gev]", "data"
     )

@@ -15,7 +15,7 @@ import pyarrow.csv
 from crpipe.core.errors import FormatError
 from crpipe.core.files import atomic_write
 from crpipe.events.batch import Events, cuts, offsets
-from crpipe.workloads.common.parquet import note_unread, open_parquet
+from crpipe.workloads.common.raw_files import note_unread, open_parquet
 from crpipe.workloads.direction.layout import EXACT_NS, PULSES_WITH_ENERGY, read_geometry
 from crpipe.workloads.direction.reading import columns
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from crpipe.events.layout import Layout
 
 # Sensors that are numbered on their strings: which row of the geometry each is, and a check of its place.
-
 
 POSITIONS = ("sensor_pos_x", "sensor_pos_y", "sensor_pos_z")
 NAMES = ("string_id", "sensor_on_string")
@@ -154,8 +153,7 @@ def numbers(path: Path, values: pa.Array, name: str, rows: NDArray[np.int64]) ->
             ) from error
     if pa.types.is_null(values.type):
         values = values.cast(pa.float64())
-    found: NDArray[Any] = values.to_numpy(zero_copy_only=False)
-    return found
+    return values.to_numpy(zero_copy_only=False)
 
 
 def _is_number(value: pa.Scalar) -> bool:

@@ -94,8 +94,7 @@ def _neighbours(places: bytes, dtype: str) -> Index:
     """Find the sensors within 220 m of each one, itself among them: [S, K]; S where there are no more."""
     positions = np.frombuffer(places, dtype).reshape(-1, 3)
     _, found = cKDTree(positions).query(positions, range(1, _NEIGHBOURS + 1), distance_upper_bound=_NEAR_M)
-    near: Index = found
-    return near
+    return found
 
 
 def _velocities(event: Index, time: Times, place: Floats, events: int) -> Floats:

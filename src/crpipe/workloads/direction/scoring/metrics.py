@@ -12,6 +12,7 @@ import numpy as np
 
 from crpipe.events.layout import Metric
 from crpipe.workloads.common import elementary
+from crpipe.workloads.common.errors import resamples, spread
 from crpipe.workloads.direction.layout import opening_angle, unit_vectors
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ KAPPA_METRICS = (
 )
 COVERAGE = 0.68
 _QUANTILES = {"p10": 0.1, "p25": 0.25, "median": 0.5, "p75": 0.75, "p90": 0.9}
-_SEED = 0  # equal predictions give equal numbers
 _RESAMPLES = 200
 _DRAWN = 20_000  # events in one resample: of more, the error of so few is scaled down
 _KAPPA = (1e-6, 1e12)  # beyond, formulas with kappa lose their digits; an event is as uncertain as at all
@@ -57,14 +57,11 @@ def measure(truth: Mapping[str, Any], prediction: Mapping[str, Any]) -> dict[str
     numbers = _numbers(true, predicted, angle, inside)
     if len(angle) < 2:  # noqa: PLR2004 - one event has no spread
         return numbers
-    rng = np.random.default_rng(_SEED)
-    drawn = min(len(angle), _DRAWN)
-    resamples = []
-    for _ in range(_RESAMPLES):
-        index = rng.integers(len(angle), size=drawn)
+    replicas = []
+    for index in resamples(len(angle), _RESAMPLES, _DRAWN):
         again = None if inside is None else inside[index]
-        resamples.append(list(_numbers(true[index], predicted[index], angle[index], again).values()))
-    errors = np.std(resamples, axis=0) * np.sqrt(drawn / len(angle))
+        replicas.append(list(_numbers(true[index], predicted[index], angle[index], again).values()))
+    errors = spread(replicas, len(angle), _DRAWN)
     return numbers | {f"{name}_error": float(error) for name, error in zip(numbers, errors, strict=True)}
 
 
@@ -76,8 +73,7 @@ def shares_inside(angle: ArrayLike, kappa: ArrayLike) -> Floats:
     """
     kappa = np.clip(np.asarray(kappa, np.float64), *_KAPPA)
     height = 2 * np.sin(np.asarray(angle, np.float64) / 2) ** 2  # 1 - cos, exact for small angles
-    share: Floats = elementary.expm1(-kappa * height) / elementary.expm1(-2 * kappa)
-    return share
+    return elementary.expm1(-kappa * height) / elementary.expm1(-2 * kappa)
 
 
 def expected_angle(share: float, kappa: ArrayLike) -> Floats:
@@ -87,8 +83,7 @@ def expected_angle(share: float, kappa: ArrayLike) -> Floats:
     """
     kappa = np.clip(np.asarray(kappa, np.float64), *_KAPPA)
     height = -elementary.log1p(share * elementary.expm1(-2 * kappa)) / kappa
-    angle: Floats = 2 * elementary.arcsin(np.sqrt(np.clip(height / 2, 0.0, 1.0)))
-    return angle
+    return 2 * elementary.arcsin(np.sqrt(np.clip(height / 2, 0.0, 1.0)))
 
 
 def _numbers(

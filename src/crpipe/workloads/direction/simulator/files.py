@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crpipe.campaign.simulators import number_of, numbered_files
 from crpipe.core.errors import ConfigError
+from crpipe.events.batch import cuts
+from crpipe.workloads.common.simulators import NumberedSimulator, joined, taken
 from crpipe.workloads.direction.layout import PULSES_WITH_ENERGY
 from crpipe.workloads.direction.reading.kaggle import KEY, embed
 from crpipe.workloads.direction.simulator.physics import (
@@ -21,10 +21,9 @@ from crpipe.workloads.direction.simulator.physics import (
     point_light,
     point_pairs,
     sample_particles,
-    together,
     write_geometry,
 )
-from crpipe.workloads.direction.simulator.readout import Recorded, blocks, record
+from crpipe.workloads.direction.simulator.readout import Recorded, record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from crpipe.core.ranges import Range
     from crpipe.workloads.direction.simulator.options import NeutrinoTelescopeOptions
     from crpipe.workloads.direction.simulator.physics import Particles
 
@@ -41,8 +39,6 @@ if TYPE_CHECKING:
 IDS_PER_FILE = 1_000_000
 PARTICLES_AT_ONCE, PAIRS_AT_ONCE, ROWS_AT_ONCE = 512, 1 << 13, 1 << 20
 GIVE_UP = 50  # rounds of particles without an event
-# Staging writes from many threads: side by side, files gain no time and take many times the memory.
-_ONE_FILE = threading.Lock()
 _PULSES = {
     "sensor_id": "int16",
     "time": "int64",
@@ -67,27 +63,16 @@ META = pa.schema(
 )
 
 
-class NeutrinoTelescope:
+class NeutrinoTelescope(NumberedSimulator["NeutrinoTelescopeOptions"]):
     """Simulator of tracks and cascades in IceCube; docs/direction.md says what is modelled."""
 
     layout = PULSES_WITH_ENERGY
     offers = ("geometry",)
+    pattern = "batch_{}.parquet"
 
-    def __init__(self, options: NeutrinoTelescopeOptions) -> None:
-        self._options = options
-
-    def files(self, name: Range) -> list[str]:
-        """Name the files of a range; raise ConfigError when the range has too few numbers for them."""
-        return numbered_files(name, self._options.files_per_range, "batch_{}.parquet".format)
-
-    def write(self, name: Range, file: str, seed: int, path: Path) -> None:
-        """Simulate one file; equal arguments give equal bytes.
-
-        Raise SourceError for a file of another range.
-        """
-        number = number_of(file, name, self.files(name))
-        with _ONE_FILE:
-            write_batch(self._options, seed, number, path)
+    def simulate(self, seed: int, number: int, path: Path) -> None:
+        """Simulate the file of one number."""
+        write_batch(self._options, seed, number, path)
 
     def tables(self, folder: Path) -> Mapping[str, Path]:
         """Write the side tables: where the sensors are."""
@@ -138,7 +123,7 @@ def _simulate(rng: np.random.Generator, options: NeutrinoTelescopeOptions) -> It
                 return
             events = found.first(missing)
             if len(events.count):
-                seen = particles.take(events.particle)
+                seen = taken(particles, events.particle)
                 missing, in_vain = missing - len(seen), 0
                 yield [*seen.angles(), seen.energy_gev], events
         if in_vain == GIVE_UP:
@@ -154,10 +139,10 @@ def _detect(rng: np.random.Generator, particles: Particles, noise_hz: float) -> 
     muon, muon_string = muon_pairs(particles)
     point, point_string = point_pairs(points)
     sizes = np.bincount(np.concatenate([muon, points.particle[point]]), minlength=len(particles))
-    for block in blocks(sizes, PAIRS_AT_ONCE):
-        mine = (muon >= block.start) & (muon < block.stop)
-        flash = (points.particle[point] >= block.start) & (points.particle[point] < block.stop)
-        light = together(
+    for first, last in cuts(sizes, len(sizes), PAIRS_AT_ONCE):
+        mine = (muon >= first) & (muon < last)
+        flash = (points.particle[point] >= first) & (points.particle[point] < last)
+        light = joined(
             [
                 muon_light(particles, muon[mine], muon_string[mine]),
                 point_light(particles, points, point[flash], point_string[flash]),
@@ -180,6 +165,4 @@ def _groups(stream: Iterator[Block]) -> Iterator[Block]:
 
 def _join(held: list[Block]) -> Block:
     truths, parts = zip(*held, strict=True)
-    return [np.concatenate(column) for column in zip(*truths, strict=True)], Recorded(
-        *(np.concatenate([getattr(part, name) for part in parts]) for name in Recorded.__slots__)
-    )
+    return [np.concatenate(column) for column in zip(*truths, strict=True)], joined(parts)

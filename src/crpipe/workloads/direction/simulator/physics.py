@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crpipe.workloads.common import elementary
+from crpipe.workloads.common.simulators import taken
 from crpipe.workloads.direction.layout import azimuth_zenith
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from crpipe.workloads.direction.simulator.options import NeutrinoTelescopeOptions
 
     Floats = NDArray[np.floating[Any]]
-    from collections.abc import Sequence
 
 STRINGS, PER_STRING = 86, 60
 SENSORS = STRINGS * PER_STRING
@@ -40,8 +40,7 @@ def strings() -> NDArray[np.float64]:
     nearest = np.sort(np.argsort(np.round(np.hypot(x, y)), kind="stable")[:STRINGS])
     top = np.full(STRINGS, STEP_M * (PER_STRING - 1) / 2)
     moved = np.random.default_rng(_JITTER_SEED).normal(0, JITTER_M, (STRINGS, 3))
-    places: NDArray[np.float64] = np.round(np.stack([x[nearest], y[nearest], top], axis=1) + moved, 2)
-    return places
+    return np.round(np.stack([x[nearest], y[nearest], top], axis=1) + moved, 2)
 
 
 def sensors() -> NDArray[np.float64]:
@@ -58,7 +57,6 @@ def write_geometry(path: Path) -> None:
 
 
 # What happens in the ice: isotropic muons and cascades, and the losses along each muon.
-
 
 # dE/dx = a + bE of muons in ice (hep-ph/0407075); half of b is losses of more than a hundredth of the energy.
 A_GEV_PER_M, B_PER_M = 0.24, 3.3e-4
@@ -87,10 +85,6 @@ class Particles:
 
     def __len__(self) -> int:
         return len(self.energy_gev)
-
-    def take(self, rows: NDArray[np.intp] | slice) -> Particles:
-        """Keep some of them."""
-        return Particles(*(getattr(self, name)[rows] for name in Particles.__slots__))
 
     def angles(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return azimuth and zenith in rad, [N] each."""
@@ -134,8 +128,7 @@ def power_law(uniform: NDArray[np.float64], options: NeutrinoTelescopeOptions) -
 def energy_at(energy_gev: Floats, start_m: Floats, way_m: Floats) -> Floats:
     """Return mean energy of muons that started with ``energy_gev`` at ``start_m``, at ``way_m``; in GeV."""
     rest = A_GEV_PER_M / B_PER_M
-    energy: Floats = np.maximum((energy_gev + rest) * np.exp(-B_PER_M * (way_m - start_m)) - rest, 0)
-    return energy
+    return np.maximum((energy_gev + rest) * np.exp(-B_PER_M * (way_m - start_m)) - rest, 0)
 
 
 def flashes(rng: np.random.Generator, particles: Particles) -> Points:
@@ -164,7 +157,6 @@ def flashes(rng: np.random.Generator, particles: Particles) -> Points:
 # Light in the ice: how many photons of a muon or a flash a sensor counts, and when the first could come.
 #
 # Sensors that are far from all light are left out: first whole strings, then sensors.
-
 
 COS_CHERENKOV = 1 / 1.33
 SIN_CHERENKOV = float(np.sqrt(1 - COS_CHERENKOV**2))
@@ -196,15 +188,10 @@ class Light:
     distance_m: Floats
 
 
-def together(parts: Sequence[Light]) -> Light:
-    """Join the light of several sources."""
-    return Light(*(np.concatenate([getattr(part, name) for part in parts]) for name in Light.__slots__))
-
-
 def muon_pairs(particles: Particles) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the muons and strings near enough to each other to matter: rows of both."""
     rows = np.flatnonzero(~particles.cascade)
-    muons = particles.take(rows)
+    muons = taken(particles, rows)
     away = strings()[None, :, :2] - muons.place[:, None, :2]
     flat = np.maximum(np.hypot(muons.source[:, 0], muons.source[:, 1]), 1e-9)[:, None]
     across = np.abs(away[..., 0] * muons.source[:, 1, None] - away[..., 1] * muons.source[:, 0, None]) / flat
@@ -258,8 +245,7 @@ def point_light(
 
 def delays(rng: np.random.Generator, distance_m: Floats) -> NDArray[np.float64]:
     """Draw how much later than without scattering photons arrive, in ns: Pandel's gamma law."""
-    drawn: NDArray[np.float64] = rng.standard_gamma(distance_m / SCATTERING_M) * DELAY_NS
-    return drawn
+    return rng.standard_gamma(distance_m / SCATTERING_M) * DELAY_NS
 
 
 def _line(energy_gev: Floats, across_m: Floats) -> Floats:
@@ -269,8 +255,7 @@ def _line(energy_gev: Floats, across_m: Floats) -> Floats:
 
 
 def _dim(way_m: Floats) -> Floats:
-    dim: Floats = np.exp(way_m * (-1 / ABSORPTION_M))
-    return dim
+    return np.exp(way_m * (-1 / ABSORPTION_M))
 
 
 def _column(vectors: NDArray[np.float64], axis: int) -> Floats:
@@ -286,16 +271,11 @@ def _away(place: NDArray[np.float64], string: NDArray[np.intp]) -> list[Floats]:
 
 def _dot(away: list[Floats], path: NDArray[np.float64]) -> Floats:
     x, y, z = away
-    dot: Floats = x * _column(path, 0) + y * _column(path, 1) + z * _column(path, 2)
-    return dot
+    return x * _column(path, 0) + y * _column(path, 1) + z * _column(path, 2)
 
 
 def _bright(
-    particle: NDArray[np.intp],
-    string: NDArray[np.intp],
-    mean: Floats,
-    direct_ns: Floats,
-    distance_m: Floats,
+    particle: NDArray[np.intp], string: NDArray[np.intp], mean: Floats, direct_ns: Floats, distance_m: Floats
 ) -> Light:
     row, sensor = np.nonzero(mean > FAINTEST)
     return Light(

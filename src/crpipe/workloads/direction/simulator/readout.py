@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from crpipe.events.batch import cuts
 from crpipe.workloads.direction.simulator.physics import PER_STRING, SENSORS, STRINGS, delays
 
 if TYPE_CHECKING:
@@ -79,9 +80,9 @@ def record(rng: np.random.Generator, light: Light, noise_hz: float) -> Iterator[
     sample, weight = thinned(rng, particle * SENSORS + sensor, photons)
     starts = np.flatnonzero(np.diff(particle, prepend=-1))
     total = np.add.reduceat(sample, starts) if len(starts) else sample
-    for block in blocks(total, PHOTONS_AT_ONCE):
-        stop = starts[block.stop] if block.stop < len(starts) else len(particle)
-        part = slice(starts[block.start], stop)
+    for first, last in cuts(total, len(total), PHOTONS_AT_ONCE):
+        stop = starts[last] if last < len(starts) else len(particle)
+        part = slice(starts[first], stop)
         many = np.repeat(np.arange(part.start, part.stop), sample[part])
         time = light.direct_ns[hit[many]] + delays(rng, light.distance_m[hit[many]])
         time += rng.normal(0, JITTER_NS, len(many))
@@ -89,16 +90,6 @@ def record(rng: np.random.Generator, light: Light, noise_hz: float) -> Iterator[
             pulse_keys(particle[many], sensor[many], np.floor(time).astype(np.int64)), weight[many]
         )
         yield _readout(rng, pulses, noise_hz)
-
-
-def blocks(sizes: NDArray[np.integer], limit: int) -> Iterator[slice]:
-    """Cut rows into runs whose sizes sum up to at most ``limit``; or one larger row."""
-    ends = np.cumsum(sizes)
-    start, below = 0, 0
-    while start < len(ends):
-        stop = max(int(np.searchsorted(ends, below + limit, side="right")), start + 1)
-        yield slice(start, stop)
-        start, below = stop, int(ends[stop - 1])
 
 
 def merged(key: NDArray[np.int64], photons: NDArray[np.float64]) -> Pulses:
@@ -206,8 +197,7 @@ def pulse_keys(
     """Return the keys of pulses, [M], before they are sorted."""
     string, below = np.divmod(sensor, PER_STRING)
     slot = event * _EVENT_SLOTS + string * _STRING_SLOTS + below + _OUTERMOST
-    keys: NDArray[np.int64] = slot << _TIME_BITS | np.clip(time_ns + _TIME_ZERO, 0, (1 << _TIME_BITS - 1) - 1)
-    return keys
+    return slot << _TIME_BITS | np.clip(time_ns + _TIME_ZERO, 0, (1 << _TIME_BITS - 1) - 1)
 
 
 def _event(key: NDArray[np.int64]) -> NDArray[np.int64]:

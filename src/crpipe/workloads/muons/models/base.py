@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from crpipe.inference.card import Provenance
     from crpipe.inference.export import Graphs
     from crpipe.train.workload import Columns
+    from crpipe.workloads.muons.export import SamplerGraphs
     from crpipe.workloads.muons.models.networks import Multiplicity
-    from crpipe.workloads.muons.models.sampler import SamplerGraphs
 
 # Scoring and export import scipy, scikit-learn and onnx: a second of every training job, which has no use for
 # them.
@@ -86,16 +86,16 @@ class BundleWorkload(abc.ABC, Generic[Options]):
         return nested_table(prediction.columns, prediction.multiplicity, prediction.items)
 
     def graphs(self, model: nn.Module, made: Provenance, folder: Path) -> Graphs:
-        """Write the sampler as ONNX graphs with a script that runs them; see export.sampler_files."""
+        """Write the sampler as ONNX graphs with a script that runs them; see export.write."""
         from crpipe.workloads.muons import export
 
         return export.write(self.sampler(model), made, folder)
 
     def card(self, made: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:
-        """Return what a user of the generator should know; see export.card."""
-        from crpipe.workloads.muons import export as card
+        """Return what a user of the generator should know; see export.sections."""
+        from crpipe.workloads.muons import export
 
-        return card.sections(made, graphs)
+        return export.sections(made, graphs)
 
     def histograms(
         self, model: nn.Module, events: Events, generator: torch.Generator

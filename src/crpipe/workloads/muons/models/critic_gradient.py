@@ -93,8 +93,7 @@ def _rectified(layer: nn.Linear, x: Tensor, onto: Tensor | None = None) -> Tenso
 
 def _through(gradient: Tensor, rectified: Tensor) -> Tensor:
     """Go back through a rectifier that gave ``rectified``."""
-    through: Tensor = torch.ops.aten.leaky_relu_backward(gradient, rectified, SLOPE, self_is_result=True)
-    return through
+    return torch.ops.aten.leaky_relu_backward(gradient, rectified, SLOPE, self_is_result=True)
 
 
 def _by_items(by_pooled: Tensor, x: Tensor, seen: Pooled, event: Tensor, kept: Tensor) -> Tensor:

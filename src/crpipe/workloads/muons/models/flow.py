@@ -14,7 +14,6 @@ from crpipe.train.workload import OptimizerSpec, Phase
 from crpipe.workloads.muons import batches as bundles
 from crpipe.workloads.muons import features
 from crpipe.workloads.muons.models import networks as multiplicity
-from crpipe.workloads.muons.models import sampler
 from crpipe.workloads.muons.models.base import BundleWorkload
 from crpipe.workloads.muons.models.layers import mean_of
 from crpipe.workloads.muons.models.networks import FlowNetworks, Velocity
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
     from crpipe.events.batch import Events
     from crpipe.train.workload import Batch, Metrics
-    from crpipe.workloads.muons.models.sampler import SamplerGraphs
+    from crpipe.workloads.muons.export import SamplerGraphs
 
 
 class MuonFlow(BundleWorkload[MuonFlowOptions]):
@@ -100,7 +99,9 @@ class MuonFlow(BundleWorkload[MuonFlowOptions]):
 
     def sampler(self, model: nn.Module) -> SamplerGraphs:
         """Return the graphs that an export writes."""
-        return sampler.of_flow(cast("FlowNetworks", model), self.options)
+        from crpipe.workloads.muons import export  # noqa: PLC0415 - onnx is slow, and an extra
+
+        return export.of_flow(cast("FlowNetworks", model), self.options)
 
     def _flow(self, network: Velocity, context: Tensor, event: Tensor, generator: torch.Generator) -> Tensor:
         """Turn fresh noise into features [M, D]."""

@@ -19,7 +19,6 @@ from crpipe.train.workload import OptimizerSpec, Phase, Throttle
 from crpipe.workloads.muons import batches as bundles
 from crpipe.workloads.muons import features
 from crpipe.workloads.muons.models import networks as multiplicity
-from crpipe.workloads.muons.models import sampler
 from crpipe.workloads.muons.models.base import BundleWorkload
 from crpipe.workloads.muons.models.critic_gradient import critic_gradient
 from crpipe.workloads.muons.models.layers import Pooled, largest_of, mean_of, padded_owner, padding
@@ -35,14 +34,13 @@ if TYPE_CHECKING:
 
     from crpipe.events.batch import Events
     from crpipe.train.workload import Batch, Metrics
+    from crpipe.workloads.muons.export import SamplerGraphs
     from crpipe.workloads.muons.models.networks import Modulation
-    from crpipe.workloads.muons.models.sampler import SamplerGraphs
 
 # Scores and muons of a bundle too large to be held at once: in pieces, computed again for the gradients.
 #
 # Only features, noise and pooled values of the whole bundle are kept, and the hidden layers of one piece.
 # Results equal those of one pass but for rounding.
-
 
 # Muons. With 64 hidden values a layer of a piece is 32 MiB, which glibc gives back to the system at once:
 # smaller layers left holes in its heap, 1.5 GB of them with an event of a million muons.
@@ -98,7 +96,6 @@ def _again(work: Callable[..., Any], *args: Any) -> Any:
 #
 # The distance is the root mean square over muons paired in order of energy. Each function gives one value
 # per event; averaging and weighting are the caller's.
-
 
 Sides = Literal["one", "two"]
 
@@ -271,7 +268,9 @@ class MuonGan(BundleWorkload[MuonGanOptions]):
 
     def sampler(self, model: nn.Module) -> SamplerGraphs:
         """Return the graphs that an export writes."""
-        return sampler.of_gan(cast("Networks", model), self.options)
+        from crpipe.workloads.muons import export  # noqa: PLC0415 - onnx is slow, and an extra
+
+        return export.of_gan(cast("Networks", model), self.options)
 
     def _throttle(self) -> Throttle | None:
         options = self.options
@@ -355,8 +354,7 @@ def _gap(critic: Critic, pair: RealAndFake) -> Tensor:
 def _generated(network: Generator, context: Tensor, event: Tensor, drawn: Drawn) -> Tensor:
     if _oversized(event, context):
         return muons(network, network.modulate(context, drawn.of_event), event, drawn.of_muon)
-    made: Tensor = network(context, event, drawn.of_event, drawn.of_muon)
-    return made
+    return network(context, event, drawn.of_event, drawn.of_muon)
 
 
 def _oversized(event: Tensor, context: Tensor) -> bool:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 # come from MKL, which uses half of the vector width of other makers' processors. Elsewhere plain torch
 # does.
 
-
 SLOPE = 0.2
 # Products and sums of a layer; below, oneDNN saves less than each call of it costs. For each new number of
 # rows it makes a program, in about 0.4 ms, and keeps it: batches of training come in few shapes.
@@ -73,8 +72,7 @@ def dense(
     """
     kind = _kind_of_products(x)
     if kind:
-        made: Tensor = _Dense.apply(x, weight, bias, onto, rectify, kind)  # type: ignore[no-untyped-call]
-        return made
+        return _Dense.apply(x, weight, bias, onto, rectify, kind)  # type: ignore[no-untyped-call]
     made = linear(x, weight, bias) if onto is None else _onto(onto, x, weight, bias)
     return leaky_relu(made, SLOPE, inplace=True) if rectify else made
 
@@ -217,16 +215,14 @@ def mean_of(values: Tensor, event: Tensor, kept: Tensor) -> Tensor:
 def spread_out(values: Tensor, event: Tensor) -> Tensor:
     """Return each muon the values [B, H] of its event: [M, H]."""
     if is_fused(values):
-        spread: Tensor = _SpreadOut.apply(values, event)  # type: ignore[no-untyped-call]
-        return spread
+        return _SpreadOut.apply(values, event)  # type: ignore[no-untyped-call]
     return values.index_select(0, event)
 
 
 def sums_of(values: Tensor, event: Tensor, events: int) -> Tensor:
     """Add up the muons of each event, in float32: [B, H]."""
     if is_fused(values):
-        sums: Tensor = _Sums.apply(values, event, events)  # type: ignore[no-untyped-call]
-        return sums
+        return _Sums.apply(values, event, events)  # type: ignore[no-untyped-call]
     values = values.float()
     return values.new_zeros(events, values.shape[1]).index_add_(0, event, values)
 
@@ -245,8 +241,7 @@ def _add_up(values: Tensor, event: Tensor, events: int) -> Tensor:
     """
     count = torch.bincount(event, minlength=events)
     rows = torch.arange(len(event))
-    added: Tensor = embedding_bag(rows, values, count.cumsum(0) - count, mode="sum")
-    return added
+    return embedding_bag(rows, values, count.cumsum(0) - count, mode="sum")
 
 
 class _Sums(torch.autograd.Function):
@@ -277,8 +272,7 @@ class _SpreadOut(torch.autograd.Function):
 
 def largest_of(values: Tensor, event: Tensor, kept: Tensor) -> Tensor:
     """Take the largest value of each event, feature by feature: [B, H]."""
-    largest: Tensor = _Largest.apply(values, event, len(kept))  # type: ignore[no-untyped-call]
-    return largest
+    return _Largest.apply(values, event, len(kept))  # type: ignore[no-untyped-call]
 
 
 class _Largest(torch.autograd.Function):
@@ -326,14 +320,13 @@ def pooled(x: Tensor, event: Tensor, kept: Tensor) -> Pooled:
 
 # Numbers of rows that repeat from batch to batch: events and items that count for nothing fill them up.
 
-
 LEAST = 1024  # items; below, the products are so small that nothing is gained
 
 
 def padding(events: int, items: int) -> NDArray[np.int64]:
     """Count the items of each event that is added to ``events`` with ``items`` in all: [D], each at least 1.
 
-    With them both numbers are shapes. A single event stays alone (see models.large_bundles), and few items
+    With them both numbers are shapes. A single event stays alone (see gan.needed), and few items
     as they are. Example: 1,000 events with 2,000 items get 8 events (1,008) with 2 items each (2,016).
     """
     if events <= 1 or items < LEAST:

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 # How many muons an event has: a zero-inflated mixture of negative binomials given the conditions.
 
-
 _LOG_MEAN = (-12.0, 16.0)
 _LOG_SHAPE = (-4.0, 8.0)
 _FEW_EMPTY = -4.0  # start with 2 % of extra zeros: the mixture explains what it can
@@ -235,7 +234,7 @@ class Critic(nn.Module):
         )
 
     def forward(self, muons: Tensor, context: Tensor, event: Tensor, kept: Tensor) -> Tensor:
-        """Score each event: [B]; large_bundles.scores does the same with less memory."""
+        """Score each event: [B]; gan.scores does the same with less memory."""
         x = self.embed(muons, context, event)
         seen = pooled(x, event, kept)
         summary = self.summarise(seen, context)
@@ -333,7 +332,6 @@ class Networks(nn.Module):
 
 
 _WAVES = 4  # frequencies of the time's sine and cosine features
-
 
 _CONTEXT = features.CONTEXT + 1 + 2 * _WAVES
 

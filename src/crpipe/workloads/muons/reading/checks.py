@@ -11,7 +11,6 @@ from crpipe.core.errors import FormatError
 from crpipe.events.batch import offsets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -42,15 +41,6 @@ class Location:
             f"{self.path}: row {self.row + index}: {self.column}: expected {expected}, found {found}; "
             f"{remedy or 'choose the reader of its layout with source.reader, or have the file made again'}"
         )
-
-
-def refuse_twins(path: Path, names: Sequence[str], wanted: Iterable[str]) -> None:
-    """Raise FormatError when a column that is read occurs twice: nobody knows which one is meant."""
-    for name in wanted:
-        if names.count(name) > 1:
-            raise FormatError(
-                f"{path}: {names.count(name)} columns are called {name}; have the file made again"
-            )
 
 
 def whole_numbers(values: NDArray[Any], place: Location) -> NDArray[np.uint64]:

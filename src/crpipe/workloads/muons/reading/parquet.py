@@ -11,7 +11,7 @@ import pyarrow as pa
 from crpipe.core.errors import FormatError
 from crpipe.events.batch import Events
 from crpipe.events.notes import note
-from crpipe.workloads.common.parquet import note_unread, open_parquet, say_missing
+from crpipe.workloads.common.raw_files import note_unread, open_parquet, refuse_twins, say_missing
 from crpipe.workloads.muons.layout import (
     BUNDLES,
     CONVERTED_MUON,
@@ -28,7 +28,6 @@ from crpipe.workloads.muons.reading.checks import (
     as_float32,
     check_owner,
     means_none,
-    refuse_twins,
     whole_numbers,
 )
 
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from crpipe.events.layout import Field, Layout
 
 # Row groups of a raw Parquet file: what their footers say, and bounded blocks of their rows.
-
 
 # Arrow takes 65 to 85 bytes a muon while it decodes nested floats: up to 28 a value. A row group above the
 # limit is decoded row by row (20 us each), because its muons may sit in a few adjacent giants.
@@ -70,10 +68,9 @@ def decode(file: pq.ParquetFile, group: int, names: list[str]) -> Iterator[pa.Re
     leaf = muon_column(footer)
     each = _BYTES_PER_WIDE_VALUE if leaf.physical_type in _WIDE else _BYTES_PER_VALUE
     large = leaf.num_values * each > _DECODE_BYTES
-    batches: Iterator[pa.RecordBatch] = file.iter_batches(
+    return file.iter_batches(
         batch_size=1 if large else footer.num_rows, row_groups=[group], columns=names, use_threads=False
     )
-    return batches
 
 
 def blocks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -50,9 +50,7 @@ METRICS: tuple[Metric, ...] = (
     _auc("auc_muon", "AUC of single muons", "muons"),
 )
 
-
 # How well a classifier separates generated events from real ones: 0.5 is not at all.
-
 
 _SEED = 0  # equal predictions give equal verdicts
 MOST_ROWS = 60_000  # of each side: AUC is known to 0.003, in about 5 s
@@ -75,7 +73,7 @@ class ClassifierRows(NamedTuple):
     features: Callable[[Index], Floats]
 
 
-class Verdict(NamedTuple):
+class ClassifierScores(NamedTuple):
     """Held-out scores, and what they came from.
 
     score: [R], large for real; real: [R] bool; group: [R], which rows belong together; weight: [R].
@@ -151,8 +149,7 @@ class _Pairs(NamedTuple):
     def without_each(self) -> Floats:
         """Return the share of the pairs that are left without each group: [G]."""
         pairs = self.of_real.sum() - self.of_real - self.of_generated + self.own
-        left: Floats = pairs / (self.real.sum() - self.real) / (self.generated.sum() - self.generated)
-        return left
+        return pairs / (self.real.sum() - self.real) / (self.generated.sum() - self.generated)
 
 
 def _below(
@@ -171,7 +168,9 @@ def _below(
     return found
 
 
-def compare(real: Sample, generated: Sample, rows: Callable[[Sample], ClassifierRows]) -> Verdict | None:
+def compare(
+    real: Sample, generated: Sample, rows: Callable[[Sample], ClassifierRows]
+) -> ClassifierScores | None:
     """Train on half of the groups, score the other half; None when there is too little to learn from.
 
     The halves are drawn by group, real and generated together: a classifier that sees one copy of a
@@ -199,7 +198,7 @@ def compare(real: Sample, generated: Sample, rows: Callable[[Sample], Classifier
     known = None if real.weight is None else weight[in_training]
     model.fit(table[in_training], is_real[in_training], known)
     score = model.predict_proba(table[~in_training])[:, 1]
-    return Verdict(score, is_real[~in_training], group[~in_training], weight[~in_training])
+    return ClassifierScores(score, is_real[~in_training], group[~in_training], weight[~in_training])
 
 
 def _half(group: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.bool_]:

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from crpipe.core.errors import MissingExtra
+from crpipe.workloads.common.errors import group_weights
 from crpipe.workloads.muons.scoring import classify
 from crpipe.workloads.muons.scoring.classify import FEWEST_GENERATED, FEWEST_GROUPS, FEWEST_MUONS
 from crpipe.workloads.muons.scoring.sample import AXES, azimuth, log_energy, log_radius, radius
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     Cell = Index | slice  # muons of a sample
 
 _LOG = logging.getLogger(__name__)
-_SEED = 0  # equal predictions give equal numbers
 REPLICAS = 20  # bootstrap samples: the error is itself good to 16 %
 FEWEST_EVENTS = 100
 
@@ -50,13 +50,13 @@ _NONE = np.zeros(0, np.int64)
 _BLOCK = 1 << 16  # values looked up at once: their places fit into a cache
 
 
-def compare(real: Sample, generated: Sample, trained: Mapping[str, classify.Verdict]) -> Numbers:
+def compare(real: Sample, generated: Sample, trained: Mapping[str, classify.ClassifierScores]) -> Numbers:
     """Measure everything; ``name`` with its error ``name_error`` (see docs/physics.md).
 
-    Events of the two samples correspond: same conditions, in the same order. ``trained``: what ``verdicts``
-    gave. What cannot be measured (too few muons, events or groups) is left out.
+    Events of the two samples correspond: same conditions, in the same order. trained: what
+    ``classifier_scores`` gave. What cannot be measured (too few muons, events or groups) is left out.
     """
-    groups = group_weights(real.group)
+    groups = group_weights(real.group, REPLICAS)
     numbers = marginal_distances(real, generated) | multiplicities(real, generated, groups)
     if groups.shape[1] >= FEWEST_GROUPS:
         numbers |= binned_distances(real, generated, groups)
@@ -66,7 +66,7 @@ def compare(real: Sample, generated: Sample, trained: Mapping[str, classify.Verd
     return {name: float(value) for name, value in numbers.items() if np.isfinite(value)}
 
 
-def verdicts(real: Sample, generated: Sample) -> dict[str, classify.Verdict]:
+def classifier_scores(real: Sample, generated: Sample) -> dict[str, classify.ClassifierScores]:
     """Train all classifiers that have enough to learn from; none, with a warning, without scikit-learn.
 
     At the end of a campaign the other numbers are worth more than an error.
@@ -78,17 +78,6 @@ def verdicts(real: Sample, generated: Sample) -> dict[str, classify.Verdict]:
         return {}
     found = {name: classify.compare(real, generated, rows) for name, rows in CLASSIFIERS.items()}
     return {name: verdict for name, verdict in found.items() if verdict is not None}
-
-
-def group_weights(group: NDArray[np.int64]) -> Floats:
-    """Return bootstrap weights of the groups: [1 + REPLICAS, G], the first row all ones.
-
-    Weights from a Poisson distribution of mean 1 replace drawing with replacement, without copying or
-    sorting anything again.
-    """
-    groups = int(group.max(initial=-1)) + 1
-    drawn = np.random.default_rng(_SEED).poisson(1.0, (REPLICAS, groups)).astype(np.float64)
-    return np.concatenate([np.ones((1, groups)), drawn])
 
 
 def wasserstein(first: Floats, second: Floats, weights: Iterable[tuple[Floats, Floats]]) -> Floats:

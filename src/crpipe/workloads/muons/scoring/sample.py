@@ -215,7 +215,6 @@ class Sample:
 
 # Proper scores of the generated muons of single events: cheap numbers for validation inside training.
 
-
 MOST_MUONS = 32  # of an event, in each of the three samples
 NLL = Metric("multiplicity_nll", "negative log likelihood of the multiplicity")
 SCORES = (

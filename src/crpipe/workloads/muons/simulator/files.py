@@ -6,7 +6,6 @@ depth, or a fresh realisation of given primaries.
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crpipe.campaign.simulators import number_of, numbered_files
 from crpipe.core.errors import SourceError
 from crpipe.core.ranges import DIGITS
-from crpipe.events.batch import Events
+from crpipe.events.batch import Events, cuts
 from crpipe.workloads.common import elementary
+from crpipe.workloads.common.simulators import NumberedSimulator, joined, taken
 from crpipe.workloads.muons.layout import BUNDLES, MUON, PRIMARY, PRIMARY_IDS, SCHEMA, WRITER, nested_table
 from crpipe.workloads.muons.simulator.physics import (
     IONISATION_GEV_PER_M,
@@ -38,15 +37,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from crpipe.core.ranges import Range
     from crpipe.workloads.muons.simulator.options import AirShowersOptions
 
 # Bounds on memory: a block holds many small showers or one large one, whose rows leave it depth by depth.
 BLOCK_ROWS = 1 << 18
 BLOCK_MUONS = 1 << 22  # muons at the surface times depths: a block's result, were no muon to stop
 GROUP_ROWS, GROUP_MUONS = 1 << 17, 1 << 20  # a row group is written once it holds either
-# Staging writes from many threads: side by side, files gain a fifth in time and take many times the memory.
-_ONE_FILE = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,51 +55,25 @@ class Rows:
     muons: NDArray[np.float32]
 
 
-class AirShowers:
+class AirShowers(NumberedSimulator["AirShowersOptions"]):
     """Simulator of muon bundles from air showers; see docs/physics.md#the-simulator for what is modelled."""
 
     layout = BUNDLES
+    pattern = f"bundles-{{:0{DIGITS}d}}.parquet"
 
-    def __init__(self, options: AirShowersOptions) -> None:
-        self._options = options
-
-    def files(self, name: Range) -> list[str]:
-        """Name the files of a range; raise ConfigError when the range has too few numbers for them."""
-        return file_names(self._options, name)
-
-    def write(self, name: Range, file: str, seed: int, path: Path) -> None:
-        """Simulate one file; equal arguments give equal bytes."""
-        write_file(self._options, seed, name, file, path)
-
-    def tables(self, folder: Path) -> Mapping[str, Path]:  # noqa: ARG002 - there are none
-        """Write the side tables: none."""
-        return {}
+    def simulate(self, seed: int, number: int, path: Path) -> None:
+        """Simulate the file of one number."""
+        major = (seed % 2**32) << 32 | number
+        rng = np.random.default_rng([seed, number])
+        with pq.ParquetWriter(path, SCHEMA, write_statistics=False, **WRITER) as writer:
+            for table in _tables(major, _simulate(rng, self._options)):
+                writer.write_table(table, row_group_size=len(table))
+                pa.default_memory_pool().release_unused()  # otherwise kept beside what numpy allocates next
 
     def again(self, columns: Mapping[str, NDArray[Any]], seed: int) -> Events:
         """Simulate given primaries a second time: the best that any model can reach."""
         multiplicity, muons = resimulate(self._options, seed, columns)
         return Events(dict(columns), multiplicity, muons)
-
-
-def file_names(options: AirShowersOptions, name: Range) -> list[str]:
-    """Name the files of a range, each after its file number; raise ConfigError when there are too many."""
-    return numbered_files(
-        name, options.files_per_range, lambda number: f"bundles-{number:0{DIGITS}d}.parquet"
-    )
-
-
-def write_file(options: AirShowersOptions, seed: int, name: Range, file: str, path: Path) -> None:
-    """Simulate one file of a range and write it to ``path``; the same arguments give the same bytes.
-
-    Raise SourceError when ``file`` is not one of the range's files.
-    """
-    number = number_of(file, name, file_names(options, name))
-    major = (seed % 2**32) << 32 | number
-    rng = np.random.default_rng([seed, number])
-    with _ONE_FILE, pq.ParquetWriter(path, SCHEMA, write_statistics=False, **WRITER) as writer:
-        for table in _tables(major, _simulate(rng, options)):
-            writer.write_table(table, row_group_size=len(table))
-            pa.default_memory_pool().release_unused()  # otherwise kept beside what numpy allocates next
 
 
 def resimulate(
@@ -126,9 +96,9 @@ def resimulate(
     reach = track(np.cos(zenith), depth)
     showers = sample_showers(rng, Primaries(energy, mass, np.cos(zenith)), IONISATION_GEV_PER_M * reach[1])
     counts, muons = [np.zeros(0, np.int64)], [np.zeros((0, len(MUON)), np.float32)]
-    for block in _blocks(showers.multiplicity, 1):
-        alive = advance(rng, sample_muons(rng, showers.take(block)), reach[:, block])
-        counts.append(np.bincount(alive.shower, minlength=block.stop - block.start))
+    for first, last in _blocks(showers.multiplicity):
+        alive = advance(rng, sample_muons(rng, taken(showers, slice(first, last))), reach[:, first:last])
+        counts.append(np.bincount(alive.shower, minlength=last - first))
         muons.append(alive.table())
     return np.concatenate(counts).astype(np.uint32), np.concatenate(muons)
 
@@ -142,18 +112,13 @@ def _simulate(rng: np.random.Generator, options: AirShowersOptions) -> Iterator[
         primaries = sample_primaries(rng, options, count)
         threshold = IONISATION_GEV_PER_M * track(primaries.cos_zenith, depths[0])[1]
         showers = sample_showers(rng, primaries, threshold)
-        for block in _blocks(showers.multiplicity, len(depths)):
-            yield from _simulate_block(rng, showers.take(block), depths, first + block.start)
+        for begin, end in _blocks(showers.multiplicity * len(depths)):
+            yield from _simulate_block(rng, taken(showers, slice(begin, end)), depths, first + begin)
 
 
-def _blocks(multiplicity: NDArray[np.int64], depths: int) -> Iterator[slice]:
-    """Cut showers into runs of at most BLOCK_MUONS muons times depths; or one larger shower."""
-    ends = np.cumsum(multiplicity * depths)
-    start, below = 0, 0
-    while start < len(ends):
-        stop = max(int(np.searchsorted(ends, below + BLOCK_MUONS, side="right")), start + 1)
-        yield slice(start, stop)
-        start, below = stop, int(ends[stop - 1])
+def _blocks(muons: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Cut showers into runs of at most BLOCK_MUONS muons; or one larger shower."""
+    return cuts(muons, len(muons), BLOCK_MUONS)
 
 
 def _simulate_block(
@@ -233,14 +198,7 @@ def _tables(major: int, stream: Iterator[Rows]) -> Iterator[pa.Table]:
 def _join(held: list[Rows]) -> Rows:
     """Join rows and empty the list of them."""
     parts, held[:] = held[:], []
-    if len(parts) == 1:
-        return parts[0]
-    return Rows(
-        np.concatenate([rows.minor for rows in parts]),
-        np.concatenate([rows.primary for rows in parts]),
-        np.concatenate([rows.multiplicity for rows in parts]),
-        np.concatenate([rows.muons for rows in parts]),
-    )
+    return joined(parts) if len(parts) > 1 else parts[0]
 
 
 def _to_table(major: int, rows: Rows) -> pa.Table:

@@ -2,39 +2,38 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 from pydantic import model_validator
 
 from crpipe.config.sections import Section, key
 
+option = partial(key, scope="data")
+
 
 class AirShowersOptions(Section):
     """Primaries, depths and files of the simulation."""
 
-    files_per_range: int = key(8, "files in each range", "data", ge=1)
-    showers_per_file: int = key(40, "primaries in each file", "data", ge=1)
-    depths: int = key(100, "depths at which each primary is recorded; one row each", "data", ge=1, le=10_000)
-    depth_min_m: float = key(1000.0, "smallest vertical depth, in m", "data", ge=1000)
-    depth_max_m: float = key(2800.0, "largest vertical depth, in m", "data", le=20_000)
-    spectrum: Literal["power_law", "gaisser_h3a", "gaisser_h4a"] = key(
+    files_per_range: int = option(8, "files in each range", ge=1)
+    showers_per_file: int = option(40, "primaries in each file", ge=1)
+    depths: int = option(100, "depths at which each primary is recorded; one row each", ge=1, le=10_000)
+    depth_min_m: float = option(1000.0, "smallest vertical depth, in m", ge=1000)
+    depth_max_m: float = option(2800.0, "largest vertical depth, in m", le=20_000)
+    spectrum: Literal["power_law", "gaisser_h3a", "gaisser_h4a"] = option(
         "power_law",
         "energies and masses of the primaries: a power law with fixed shares, or a model of measured fluxes",
-        "data",
     )
-    energy_min_gev: float = key(1e3, "smallest primary energy, in GeV", "data", gt=0)
-    energy_max_gev: float = key(1e11, "largest primary energy, in GeV", "data", gt=0, le=1e12)
-    spectral_index: float = key(1.25, "primary spectrum E^-index; power_law only", "data", ge=0, le=10)
-    composition: tuple[float, float, float, float, float] = key(
+    energy_min_gev: float = option(1e3, "smallest primary energy, in GeV", gt=0)
+    energy_max_gev: float = option(1e11, "largest primary energy, in GeV", gt=0, le=1e12)
+    spectral_index: float = option(1.25, "primary spectrum E^-index; power_law only", ge=0, le=10)
+    composition: tuple[float, float, float, float, float] = option(
         (5.0, 2.25, 1.1, 1.2, 1.0),
         "relative shares of protons, helium, nitrogen, aluminium and iron; power_law only",
-        "data",
     )
-    zenith_max_deg: float = key(80.0, "largest zenith angle, in degrees", "data", gt=0, le=89)
-    zenith_law: Literal["isotropic", "plane"] = key(
-        "isotropic",
-        "zenith angles flat in the cosine, or as an isotropic flux crosses a horizontal plane",
-        "data",
+    zenith_max_deg: float = option(80.0, "largest zenith angle, in degrees", gt=0, le=89)
+    zenith_law: Literal["isotropic", "plane"] = option(
+        "isotropic", "zenith angles flat in the cosine, or as an isotropic flux crosses a horizontal plane"
     )
 
     @model_validator(mode="after")

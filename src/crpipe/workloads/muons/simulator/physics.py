@@ -5,12 +5,13 @@ In: the configuration's synthetic section. Out: ``Primaries``, one array per qua
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from crpipe.workloads.common import elementary
+from crpipe.workloads.common.simulators import joined, taken
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from crpipe.workloads.muons.simulator.options import AirShowersOptions
 
     Floats = NDArray[np.float64]
-    from collections.abc import Iterator, Sequence
 
 MASS_NUMBERS = np.array([1.0, 4.0, 14.0, 27.0, 56.0])  # proton, He, N, Al, Fe
 CHARGES = np.array([1.0, 2.0, 7.0, 13.0, 26.0])
@@ -118,7 +118,6 @@ def _sample_model(
 #
 # In: muons at the surface and the path to a depth. Out: those still alive there, in the same order.
 
-
 EARTH_RADIUS_M = 6_374_134.0
 FIRN_M, FIRN_DENSITY, BULK_DENSITY = 200.0, 0.832, 1.005  # relative to the ice of the loss tables
 
@@ -155,22 +154,9 @@ class Muons:
         """Count the muons."""
         return len(self.energy)
 
-    def take(self, index: slice | NDArray[np.bool_]) -> Muons:
-        """Choose muons by a slice (a view) or a mask (a copy)."""
-        return Muons(*(column[index] for column in self.columns()))
-
-    def columns(self) -> Iterator[NDArray[Any]]:
-        """Yield the arrays in their order of declaration."""
-        return (getattr(self, field.name) for field in fields(self))
-
     def table(self) -> NDArray[np.float32]:
         """Copy energy, x and y into the layout of the files: [M, 3] float32."""
         return np.stack([self.energy, self.x, self.y], axis=1)
-
-
-def concatenate(parts: Sequence[Muons]) -> Muons:
-    """Join muons end to end."""
-    return Muons(*(np.concatenate(column) for column in zip(*(p.columns() for p in parts), strict=True)))
 
 
 def track(cos_zenith: Floats, depth_m: float | Floats) -> Floats:
@@ -190,8 +176,8 @@ def advance(rng: np.random.Generator, muons: Muons, leg: Floats) -> Muons:
     """Carry muons along ``leg`` ([2, showers]: length, density-weighted length); return those still alive."""
     if not len(muons):
         return muons
-    chunks = (muons.take(slice(start, start + CHUNK)) for start in range(0, len(muons), CHUNK))
-    return concatenate([_advance_chunk(rng, chunk, leg) for chunk in chunks])
+    chunks = (taken(muons, slice(start, start + CHUNK)) for start in range(0, len(muons), CHUNK))
+    return joined([_advance_chunk(rng, chunk, leg) for chunk in chunks])
 
 
 def _advance_chunk(rng: np.random.Generator, muons: Muons, leg: Floats) -> Muons:
@@ -211,7 +197,7 @@ def _step(
     muons.energy = _lose(rng, before, passed)
     alive = muons.energy > REST_ENERGY_GEV
     if not alive.all():
-        muons, before, passed = muons.take(alive), before[alive], passed[alive]
+        muons, before, passed = taken(muons, alive), before[alive], passed[alive]
     _scatter(rng, muons, np.sqrt(before * muons.energy), length[muons.shower], passed)
     return muons
 
@@ -258,7 +244,6 @@ def _scatter(
 # Air showers as seen by deep detectors: how many high-energy muons, with which energies, how far apart.
 #
 # In: primaries. Out: the muons of each at the surface, above a threshold. Every number has its source.
-
 
 # Number of muons. Elbert's law as in Gaisser, Cosmic Rays and Particle Physics (1990): its exponents are
 # 1.757 in both energies and 5.25 at the end point; muon index and end point are re-tuned to a cascade with
@@ -311,10 +296,6 @@ class Showers:
         """Count the showers."""
         return len(self.energy_gev)
 
-    def take(self, index: slice | NDArray[np.int32]) -> Showers:
-        """Choose showers; an index array may repeat them."""
-        return Showers(*(getattr(self, field.name)[index] for field in fields(self)))
-
 
 def effective_cosine(cos_zenith: Floats) -> Floats:
     """Correct the cosine for the curved atmosphere: larger than the cosine itself near the horizon."""
@@ -361,7 +342,7 @@ def sample_muons(rng: np.random.Generator, showers: Showers) -> Muons:
     """Draw every muon of every shower at the surface, in the order of the showers."""
     shower = np.repeat(np.arange(len(showers), dtype=np.int32), showers.multiplicity)
     starts = range(0, max(len(shower), 1), CHUNK)
-    return concatenate([_sample_chunk(rng, showers, shower[start : start + CHUNK]) for start in starts])
+    return joined([_sample_chunk(rng, showers, shower[start : start + CHUNK]) for start in starts])
 
 
 def sample_energies(rng: np.random.Generator, each: Showers) -> Floats:
@@ -384,7 +365,7 @@ def sample_energies(rng: np.random.Generator, each: Showers) -> Floats:
 
 
 def _sample_chunk(rng: np.random.Generator, showers: Showers, shower: NDArray[np.int32]) -> Muons:
-    each = showers.take(shower)
+    each = taken(showers, shower)
     energy = sample_energies(rng, each)
     height = _production_distance(rng, each, energy)
     momentum = rng.standard_gamma(MOMENTUM_SHAPE, len(each)) * (MOMENTUM_GEV / MOMENTUM_SHAPE)

@@ -134,8 +134,7 @@ class HexDecoder(nn.Module):
     def forward(self, seen: Tensor, nodes: Tensor, token: Tensor) -> Tensor:
         """Return corrections: [B, 73, 2] from seen [B, 73, 6], nodes [B, 73, channels], token [B, width]."""
         x = self.block(nodes + self.own(seen) + self.token(token)[:, None])
-        found: Tensor = self.out(self.norm(x))
-        return found
+        return self.out(self.norm(x))
 
 
 def _begin_at_zero(layer: nn.Conv2d | nn.Linear) -> None:

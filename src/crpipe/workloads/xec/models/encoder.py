@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 # Building blocks: ConvNeXt V2 blocks on grids and on hexagons, and a transformer block over a few tokens.
 
-
 _KERNEL = 7
 _WIDER = 4
 _SMALL = 1e-6
@@ -56,8 +55,7 @@ class Mixer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Mix the channels of each place: [B, places, channels]."""
-        found: Tensor = self.back(self.response(gelu(self.wider(self.norm(x)))))
-        return found
+        return self.back(self.response(gelu(self.wider(self.norm(x)))))
 
 
 class GridBlock(nn.Module):
@@ -71,8 +69,7 @@ class GridBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Transform x [B, rows, columns, channels]."""
         spread = self.around(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
-        found: Tensor = x + self.mixer(spread.flatten(1, 2)).view(x.shape)
-        return found
+        return x + self.mixer(spread.flatten(1, 2)).view(x.shape)
 
 
 class HexBlock(nn.Module):
@@ -97,8 +94,7 @@ class HexBlock(nn.Module):
         for direction, weight in enumerate(self.other.unbind()):
             index = self.get_buffer("neighbours")[:, direction]
             spread = torch.addcmul(spread, padded.index_select(1, index), weight)
-        found: Tensor = x + self.mixer(spread)
-        return found
+        return x + self.mixer(spread)
 
 
 class TokenBlock(nn.Module):
@@ -121,12 +117,10 @@ class TokenBlock(nn.Module):
         query, key, value = split.unbind()
         mixed = functional.scaled_dot_product_attention(query, key, value)
         x = x + self.drop(self.outward(mixed.transpose(1, 2).flatten(2)))
-        found: Tensor = x + self.drop(self.back(gelu(self.wider(self.after(x)))))
-        return found
+        return x + self.drop(self.back(gelu(self.wider(self.after(x)))))
 
 
 # The sensors as images: which sensor is in which cell of which face, and which are beside each other.
-
 
 NOTHING = SENSORS  # the number of a cell without a sensor
 RECTANGLES = ("inner", "outer", "us", "ds")
@@ -179,8 +173,7 @@ def _nearest(
     v = _centres(around.max(), around.min(), shape[0])
     u = _centres(along.min(), along.max(), shape[1])
     apart = np.square(v[:, None, None] - around) + np.square(u[None, :, None] - along)
-    found: NDArray[np.int64] = ids[apart.argmin(axis=2)]
-    return found
+    return ids[apart.argmin(axis=2)]
 
 
 def _centres(first: float, last: float, cells: int) -> NDArray[np.float64]:
@@ -216,8 +209,7 @@ def cells_of_sensors(faces: list[Image]) -> NDArray[np.int64]:
     """
     all_cells = np.concatenate([*(face.cells.ravel() for face in faces), *(face.ids for face in HEXES)])
     ids, first = np.unique(all_cells, return_index=True)
-    found: NDArray[np.int64] = first[ids < SENSORS]
-    return found
+    return first[ids < SENSORS]
 
 
 def pooling(rows: int, columns: int, side: int) -> NDArray[np.float32]:
@@ -328,8 +320,7 @@ class SensorEncoder(nn.Module):
         embedded = self.stem_norm(self.stem(cut.flatten(2)))
         rows, columns = self.grids[name]
         cells = embedded.view(-1, rows, columns, embedded.shape[2])
-        found: Tensor = self.first(cells + self.place[name])
-        return found
+        return self.first(cells + self.place[name])
 
     def _token(self, name: str, grid: Tensor) -> Tensor:
         """Halve a grid, transform it, and average it over its parts: [B, width]."""
@@ -337,5 +328,4 @@ class SensorEncoder(nn.Module):
         quads = grid.view(-1, rows // 2, 2, columns // 2, 2, channels).permute(0, 1, 3, 2, 4, 5)
         small = self.second(self.halve(quads.flatten(3)))
         averaged = self.get_buffer(f"pooling_{name}") @ self.token_norm(small.flatten(1, 2))
-        found: Tensor = self.to_token(averaged.flatten(1))
-        return found
+        return self.to_token(averaged.flatten(1))

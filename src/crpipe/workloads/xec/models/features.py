@@ -94,7 +94,6 @@ class Codec(nn.Module):
 
 # What the networks see of an event: encoded sensors, and a few sums that physicists would look at first.
 
-
 CHANNELS = 4
 DEEPEST_CM = 38.5  # of the xenon
 U_CM, V_CM = 24.0, 68.0  # half lengths of the inner face
@@ -230,5 +229,4 @@ def hidden_sensors(
     keys[~valid] = 2.0
     order = np.sort(keys, axis=1)
     limit = np.take_along_axis(order, np.minimum(wanted, SENSORS - 1)[:, None], axis=1)
-    chosen: NDArray[np.bool_] = (keys < limit) & valid
-    return chosen
+    return (keys < limit) & valid

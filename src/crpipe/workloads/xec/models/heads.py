@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 # Losses of residuals, one number for each event.
 
-
 LEAST_LOG_SIGMA, MOST_LOG_SIGMA = -7.0, 5.0
 
 
@@ -89,8 +88,7 @@ class Head(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return [B, outputs] from tokens [B, 7, width]."""
-        found: Tensor = self.layers(tokens.flatten(1))
-        return found
+        return self.layers(tokens.flatten(1))
 
 
 class GammaModel(nn.Module):

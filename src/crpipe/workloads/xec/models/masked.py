@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 # What an inpainter says of each event: numbers, and lists of the sensors that it found.
 
-
 HIDDEN, DEAD = 0, 1  # kinds of a found sensor
 # List columns of a prediction: one value for each found sensor of the event.
 LISTS = {
@@ -50,7 +49,7 @@ LISTS = {
 }
 
 
-def columns(
+def hidden_sensor_columns(
     sensors: NDArray[np.float32],
     hidden: NDArray[np.bool_],
     photons: NDArray[np.float32],
@@ -87,7 +86,7 @@ def columns(
     return found
 
 
-def rows(events: Events, prediction: Columns) -> pa.Table:
+def hidden_sensor_table(events: Events, prediction: Columns) -> pa.Table:
     """Return one row for each found sensor, under the names of the reference's branches.
 
     mask_type: 0 hidden, 1 dead. Times in s. What nobody knows is NaN.
@@ -132,7 +131,7 @@ class MaskedWorkload(abc.ABC, Generic[Options]):
         self.places: NDArray[np.float64] = np.zeros((0, 6))
 
     @abc.abstractmethod
-    def shares(self, events: int, random: np.random.Generator, *, judged: bool) -> NDArray[np.float64]:
+    def shares(self, events: int, random: np.random.Generator, *, evaluated: bool) -> NDArray[np.float64]:
         """Choose the share of the valid sensors that is hidden in each event: [N]."""
 
     def use(self, tables: Tables) -> None:
@@ -148,7 +147,7 @@ class MaskedWorkload(abc.ABC, Generic[Options]):
         sensors = sensors_of(events.take(index))
         if self.options.channel_dropout and seed:
             sensors = without_channels(sensors, self.options.channel_dropout, (*seed, 1))
-        shares = self.shares(len(sensors), np.random.default_rng((*seed, 2)), judged=not seed)
+        shares = self.shares(len(sensors), np.random.default_rng((*seed, 2)), evaluated=not seed)
         hidden = hidden_sensors(sensors, shares, (*seed, 3))
         return {"sensors": torch.from_numpy(sensors), "hidden": torch.from_numpy(hidden)}
 
@@ -189,10 +188,10 @@ class MaskedWorkload(abc.ABC, Generic[Options]):
         }
 
     def predict(self, model: nn.Module, events: Events, generator: torch.Generator) -> Columns:
-        """Hide sensors, find them and the dead ones, and measure how well: see found.columns."""
+        """Hide sensors, find them and the dead ones, and measure how well: see hidden_sensor_columns."""
         sensors = sensors_of(events)
         seed = (int(torch.randint(2**31, (1,), generator=generator, device=generator.device).item()),)
-        shares = self.shares(len(events), np.random.default_rng(seed), judged=True)
+        shares = self.shares(len(events), np.random.default_rng(seed), evaluated=True)
         hidden = np.zeros(sensors.shape[:2], bool)
         if shares.any():
             hidden = hidden_sensors(sensors, shares, seed)
@@ -200,7 +199,7 @@ class MaskedWorkload(abc.ABC, Generic[Options]):
         shown = visible(torch.from_numpy(sensors).to(device), torch.from_numpy(hidden).to(device))
         result: Found = model(shown)
         photons, time = result.photons.cpu().numpy(), result.time_ns.cpu().numpy()
-        return columns(sensors, hidden, photons, time, partial(self.averages, sensors))
+        return hidden_sensor_columns(sensors, hidden, photons, time, partial(self.averages, sensors))
 
     def averages(self, sensors: NDArray[np.float32], wanted: NDArray[np.bool_]) -> Columns:
         """Estimate wanted sensors [N, 4760] from their neighbours: {name: in the order of nonzero}."""
@@ -213,14 +212,14 @@ class MaskedWorkload(abc.ABC, Generic[Options]):
         }
 
     def score(self, truth: Events, prediction: Columns, folder: Path) -> dict[str, float]:
-        """Judge the hidden sensors; see scoring.inpainted."""
+        """Score the hidden sensors; see scoring.hidden."""
         return inpainted.score(truth, prediction, folder)
 
 
 class MaskedAutoencoder(MaskedWorkload[MaskedAutoencoderOptions]):
     """Hides most of an event, so that the encoder has to learn what light looks like."""
 
-    def shares(self, events: int, random: np.random.Generator, *, judged: bool) -> NDArray[np.float64]:  # noqa: ARG002
+    def shares(self, events: int, random: np.random.Generator, *, evaluated: bool) -> NDArray[np.float64]:  # noqa: ARG002
         """Hide the same share of all events: [N]."""
         return np.full(events, self.options.mask)
 
@@ -228,28 +227,28 @@ class MaskedAutoencoder(MaskedWorkload[MaskedAutoencoderOptions]):
 class Inpainter(MaskedWorkload[InpainterOptions]):
     """Finds a few hidden sensors as it finds dead ones."""
 
-    def shares(self, events: int, random: np.random.Generator, *, judged: bool) -> NDArray[np.float64]:
+    def shares(self, events: int, random: np.random.Generator, *, evaluated: bool) -> NDArray[np.float64]:
         """Draw shares evenly between the two limits, or take that of evaluation and prediction: [N]."""
-        if judged:
+        if evaluated:
             return np.full(events, self.options.predict_mask)
         return random.uniform(self.options.mask_least, self.options.mask_most, events)
 
     def table(self, events: Events, prediction: Columns) -> pa.Table:
-        """Return one row for each found sensor; see found.rows."""
-        return rows(events, prediction)
+        """Return one row for each found sensor; see hidden_sensor_table."""
+        return hidden_sensor_table(events, prediction)
 
     def graphs(self, model: nn.Module, made: Provenance, folder: Path) -> Graphs:
-        """Write the ONNX graph from raw branches to all sensors; see export.files."""
+        """Write the ONNX graph from raw branches to all sensors; see export.write_inpainter."""
         from crpipe.workloads.xec import export  # noqa: PLC0415 - onnx is slow, and an extra
 
         assert isinstance(model, MaskedModel)
         return export.write_inpainter(model, made, folder)
 
     def card(self, made: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:
-        """Return what a user of the graph should know; see export.card."""
-        from crpipe.workloads.xec import export as card  # noqa: PLC0415
+        """Return what a user of the graph should know; see export.inpainter_sections."""
+        from crpipe.workloads.xec import export  # noqa: PLC0415
 
-        return card.inpainter_sections(made, graphs)
+        return export.inpainter_sections(made, graphs)
 
 
 def visible(sensors: Tensor, hidden: Tensor) -> Tensor:

@@ -10,10 +10,9 @@ import torch
 from crpipe.events.layout import Metric
 from crpipe.train.workload import OptimizerSpec, Phase
 from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, SENSOR, TIME_VALID, TRUTH, TRUTHS
-from crpipe.workloads.xec.models import heads, looking
+from crpipe.workloads.xec.models import heads
 from crpipe.workloads.xec.models.features import sensors_of, without_channels
 from crpipe.workloads.xec.models.heads import GammaModel, residual, sigma_of
-from crpipe.workloads.xec.scoring import score as scoring
 from crpipe.workloads.xec.scoring.baseline import simple_reconstruction
 from crpipe.workloads.xec.scoring.metrics import metrics
 from crpipe.workloads.xec.sensors import FACES, face_of, read_sensor_map
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
     from crpipe.train.workload import Batch, Columns, Metrics
     from crpipe.workloads.xec.layout import Truth
     from crpipe.workloads.xec.options import RegressorOptions
+
+# ruff: noqa: PLC0415 - training has no use for matplotlib, nor for onnx, which is an extra
 
 # Weights that make the distribution of an event column flat, from histograms of the training events.
 
@@ -188,27 +189,33 @@ class Regressor:
 
     def shown(self, truth: Events, prediction: Columns) -> NDArray[np.integer[Any]]:
         """Choose the worst events, and a sample for the saliency."""
-        return looking.choose(truth, prediction, self.tasks)
+        from crpipe.workloads.xec.scoring import display
+
+        return display.choose(truth, prediction, self.tasks)
 
     def show(self, model: nn.Module, events: Events, prediction: Columns, folder: Path) -> dict[str, float]:
         """Draw the worst events, and which faces the predictions depend on."""
+        from crpipe.workloads.xec.scoring import display
+
         assert isinstance(model, GammaModel)
-        looking.draw_worst(events, prediction, self.tasks, folder)
-        return looking.saliency(model, events, folder)
+        display.draw_worst(events, prediction, self.tasks, folder)
+        return display.saliency(model, events, folder)
 
     def graphs(self, model: nn.Module, made: Provenance, folder: Path) -> Graphs:
-        """Write the ONNX graph from raw branches to predictions; see export.files."""
-        from crpipe.workloads.xec import export  # noqa: PLC0415 - onnx is slow, and an extra
+        """Write the ONNX graph from raw branches to predictions; see export.write_regressor."""
+        from crpipe.workloads.xec import export
 
         assert isinstance(model, GammaModel)
         return export.write_regressor(model, self.options, made, folder)
 
     def card(self, made: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:
-        """Return what a user of the graph should know; see export.card."""
-        from crpipe.workloads.xec import export as card  # noqa: PLC0415
+        """Return what a user of the graph should know; see export.regressor_sections."""
+        from crpipe.workloads.xec import export
 
-        return card.regressor_sections(made, graphs)
+        return export.regressor_sections(made, graphs)
 
     def score(self, truth: Events, prediction: Columns, folder: Path) -> dict[str, float]:
         """Compare with the truth; see scoring.score."""
+        from crpipe.workloads.xec.scoring import score as scoring
+
         return scoring.score(truth, prediction, folder, self.tasks)

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 # Two frames of one detector: which axis of the vertices lies along each axis of the hits.
 
-
 _ENOUGH = 20  # events from which a frame can be found
 _CLEAR = 0.9  # correlation of a vertex with the mean of its hits
 

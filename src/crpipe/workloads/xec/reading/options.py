@@ -2,55 +2,51 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from functools import partial
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import model_validator
 
+from crpipe.config.sections import Section, key
 from crpipe.workloads.xec.layout import TRUTHS, Truth
+
+option = partial(key, scope="data")
 
 Axis = Literal["x", "y", "z", "-x", "-y", "-z"]
 
 
-def _option(default: Any, meaning: str, **bounds: Any) -> Any:
-    return Field(default, description=meaning, json_schema_extra={"scope": "data"}, **bounds)
-
-
-class RootBranches(BaseModel):
+class RootBranches(Section):
     """Names of the branches of the tree."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    npho: str = _option("npho", "photons of each sensor, [4760]; relative_npho in old files")
-    relative_time: str = _option("relative_time", "time of each sensor in s, [4760]")
-    run: str = _option("run", "number of the run")
-    event: str = _option("event", "number of the event in its run")
-    energy: str = _option("energyTruth", "energy of the gamma in GeV")
-    position: str = _option("uvwTruth", "u, v, w of the first conversion in cm, [3]")
-    time: str = _option("timeTruth", "time of the conversion in s")
-    angle: str = _option("emiAng", "theta and phi of the emission in degrees, [2]")
+    npho: str = option("npho", "photons of each sensor, [4760]; relative_npho in old files")
+    relative_time: str = option("relative_time", "time of each sensor in s, [4760]")
+    run: str = option("run", "number of the run")
+    event: str = option("event", "number of the event in its run")
+    energy: str = option("energyTruth", "energy of the gamma in GeV")
+    position: str = option("uvwTruth", "u, v, w of the first conversion in cm, [3]")
+    time: str = option("timeTruth", "time of the conversion in s")
+    angle: str = option("emiAng", "theta and phi of the emission in degrees, [2]")
 
 
-class RootFilesOptions(BaseModel):
+class RootFilesOptions(Section):
     """What RootFiles reads, and from where."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    tree: str = _option("tree", "name of the TTree")
-    branches: RootBranches = _option(RootBranches(), "names of its branches")
-    truth: tuple[Truth, ...] = _option(
+    tree: str = option("tree", "name of the TTree")
+    branches: RootBranches = option(RootBranches(), "names of its branches")
+    truth: tuple[Truth, ...] = option(
         TRUTHS, "what is kept of the truth; [] for measured events; NaN where the file lacks the branch"
     )
-    group: Literal["event", "run"] = _option(
+    group: Literal["event", "run"] = option(
         "event", "what stays together in training, validation or test: single events, or whole runs"
     )
-    npho_threshold: float = _option(100.0, "photons below which a sensor has no time", ge=0)
-    fiducial: bool = _option(
+    npho_threshold: float = option(100.0, "photons below which a sensor has no time", ge=0)
+    fiducial: bool = option(
         default=False,
         meaning="only |u| <= 23.9 cm, |v| <= 67.9 cm and w >= 0 are legal; split.on_bad_event: reject leaves "
         "the other events out, and the ledger counts them",
     )
-    dead: bool = _option(default=False, meaning="read the table dead, a list of dead sensors")
-    sensors: bool = _option(default=False, meaning="check the table sensors, the places of the sensors")
+    dead: bool = option(default=False, meaning="read the table dead, a list of dead sensors")
+    sensors: bool = option(default=False, meaning="check the table sensors, the places of the sensors")
 
     @model_validator(mode="after")
     def _position_is_cut(self) -> Self:
@@ -59,12 +55,10 @@ class RootFilesOptions(BaseModel):
         return self
 
 
-class LiquidOFilesOptions(BaseModel):
+class LiquidOFilesOptions(Section):
     """How the vertices of LiquidOFiles lie in the frame of the hits."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    vertex_axes: tuple[Axis, Axis, Axis] = _option(
+    vertex_axes: tuple[Axis, Axis, Axis] = option(
         ("z", "y", "-x"), "which axis of the file's vertices and directions lies along x, y and z of its hits"
     )
 

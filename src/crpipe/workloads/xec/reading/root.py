@@ -11,7 +11,7 @@ import numpy as np
 from crpipe.core.errors import FormatError, require
 from crpipe.events.batch import Events
 from crpipe.events.notes import note
-from crpipe.workloads.common.damage import Reading
+from crpipe.workloads.common.raw_files import Reading
 from crpipe.workloads.xec.layout import LARGEST, SENSORS, TRUTH, sensor_layout
 from crpipe.workloads.xec.sensors import read_sensor_map
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from crpipe.workloads.xec.reading.options import RootFilesOptions
 
 # Lists of dead sensors: one for all runs, or one with the run of each entry.
-
 
 _HEADER = "run,sensor_id"
 
@@ -92,7 +91,6 @@ def _entry(path: Path, number: int, text: str, *, by_run: bool) -> tuple[int | N
 
 
 # TTrees of ROOT files: the tree and its branches are checked, then read in blocks of bounded memory.
-
 
 _SMALL = 1 << 12  # events of a block of small branches
 _TREE = "TTree"

@@ -73,11 +73,7 @@ def point(u: Floats, v: Floats, w: Floats) -> Floats:
 
 
 def _time(
-    photons: Floats,
-    time: Floats,
-    valid: NDArray[np.bool_],
-    place: Floats,
-    places: NDArray[np.floating[Any]],
+    photons: Floats, time: Floats, valid: NDArray[np.bool_], place: Floats, places: NDArray[np.floating[Any]]
 ) -> Floats:
     """Return the mean of the times of the light at its origin, weighted by photons: [N] in ns."""
     event, seen = np.nonzero(valid & (photons > 0))
@@ -89,7 +85,6 @@ def _time(
 
 
 # What a hidden sensor would have seen, from the sensors around it: two averages to compare a model with.
-
 
 NEAR_CM = 20.0
 _SHALLOWEST_CM = 1.0  # nearer to the face, a sensor is not a point, and the centre is not known well enough

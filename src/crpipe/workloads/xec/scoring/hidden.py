@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crpipe.events.layout import Metric
+from crpipe.workloads.common.errors import finite_spread, resamples
 from crpipe.workloads.xec.sensors import FACES, face_of
 
 # ruff: noqa: PLC0415 - numbers alone need no matplotlib
@@ -26,18 +27,13 @@ if TYPE_CHECKING:
     from crpipe.events.batch import Events
 
 # What a method's numbers begin with, and the list column of its photons.
-METHODS = {
-    "photons": "photons",
-    "neighbours": "neighbours_photons",
-    "solid_angle": "solid_angle_photons",
-}
+METHODS = {"photons": "photons", "neighbours": "neighbours_photons", "solid_angle": "solid_angle_photons"}
 TITLES = {
     "photons": "network",
     "neighbours": "mean of the neighbours",
     "solid_angle": "neighbours by solid angle",
 }
 _HIDDEN = 0  # kind of a sensor that was hidden, not dead
-_SEED = 0
 _RESAMPLES = 200
 
 
@@ -96,12 +92,11 @@ def errors(hidden: HiddenSensors, method: str, group: Numbers, groups: int) -> H
             for weight in (np.ones_like(residual), np.abs(residual), residual, residual**2)
         ]
     ).reshape(4, hidden.events, groups)
-    rng = np.random.default_rng(_SEED)
-    again = []
-    for _ in range(_RESAMPLES if hidden.events > 1 else 0):
-        drawn = np.bincount(rng.integers(hidden.events, size=hidden.events), minlength=hidden.events)
-        again.append(_means(np.einsum("n,kng->kg", drawn.astype(np.float64), sums)))
-    spread = _spread(np.array(again).reshape(-1, 3, groups))
+    replicas = []
+    for index in resamples(hidden.events, _RESAMPLES if hidden.events > 1 else 0):
+        drawn = np.bincount(index, minlength=hidden.events)
+        replicas.append(_means(np.einsum("n,kng->kg", drawn.astype(np.float64), sums)))
+    spread = finite_spread(np.array(replicas).reshape(-1, 3, groups))
     mae, bias, rms = _means(sums.sum(axis=1))
     return HiddenErrors(mae, bias, rms, dict(zip(("mae", "bias", "rms"), spread, strict=True)))
 
@@ -112,21 +107,11 @@ def _means(sums: Floats) -> Floats:
     return np.stack([means[0], means[1], np.sqrt(means[2])])
 
 
-def _spread(again: Floats) -> Floats:
-    """Return the standard deviation over resamples, [3, G]; those in which a group is empty do not count."""
-    known = np.isfinite(again)
-    count = np.maximum(known.sum(axis=0), 1)
-    mean = np.where(known, again, 0.0).sum(axis=0) / count
-    square = np.where(known, (again - mean) ** 2, 0.0).sum(axis=0) / count
-    return np.where(known.sum(axis=0) > 1, np.sqrt(square), np.nan)
-
-
 def _joined(lists: Any) -> Floats:
     return np.concatenate([np.zeros(0), *(np.asarray(each, np.float64) for each in lists)])
 
 
 # How well hidden sensors are found again, beside averages of the sensors around them.
-
 
 METRICS = tuple(
     metric
@@ -165,7 +150,6 @@ def score(_truth: Events, prediction: Mapping[str, Any], folder: Path) -> dict[s
 
 
 # The figure of sensors that were hidden and found again: by face, and by the photons that they saw.
-
 
 _EDGES = np.array([1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 30_000], np.float64)
 _FEWEST = 20  # sensors in a bin

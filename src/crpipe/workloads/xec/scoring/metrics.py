@@ -6,12 +6,14 @@ A resolution is half the width of the interval that holds 68.27 % of the events:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from crpipe.events.layout import Metric
-from crpipe.workloads.common import elementary
+from crpipe.workloads.common import binned, elementary
+from crpipe.workloads.common.errors import resamples, scattered, spread
 from crpipe.workloads.xec.scoring.baseline import point
 
 if TYPE_CHECKING:
@@ -19,16 +21,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from crpipe.workloads.common.binned import Profile
     from crpipe.workloads.xec.layout import Truth
 
     Floats = NDArray[np.float64]
     Statistic = Callable[[Floats], Floats]
 
 WITHIN = 0.6827
-_SEED = 0  # equal predictions give equal numbers
 _RESAMPLES = 100
 _DRAWN = 5_000  # events in one resample: of more, the error of so few is scaled down
-_BLOCK = 400_000  # values of resamples in memory at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +178,7 @@ def pulls(quantity: Quantity, truth: Mapping[str, Any], prediction: Mapping[str,
 
 def distances(true: list[Floats], predicted: list[Floats]) -> Floats:
     """Return the distances between places (u, v, w): [N] in cm."""
-    apart: Floats = np.linalg.norm(point(*true) - point(*predicted), axis=1)
-    return apart
+    return np.linalg.norm(point(*true) - point(*predicted), axis=1)
 
 
 def angles(true: list[Floats], predicted: list[Floats]) -> Floats:
@@ -188,8 +188,7 @@ def angles(true: list[Floats], predicted: list[Floats]) -> Floats:
         for theta, phi in (true, predicted)
     )
     half = np.linalg.norm(one - other, axis=1) / 2  # exact for small angles
-    found: Floats = 2e3 * elementary.arcsin(np.minimum(half, 1.0))
-    return found
+    return 2e3 * elementary.arcsin(np.minimum(half, 1.0))
 
 
 def half_width(values: Floats) -> Floats:
@@ -199,14 +198,12 @@ def half_width(values: Floats) -> Floats:
 
 def within(values: Floats) -> Floats:
     """Return what 68.27 % of the absolute values are below, over the last axis."""
-    found: Floats = np.quantile(np.abs(values), WITHIN, axis=-1)
-    return found
+    return np.quantile(np.abs(values), WITHIN, axis=-1)
 
 
 def middle(values: Floats) -> Floats:
     """Return the median over the last axis."""
-    found: Floats = np.median(values, axis=-1)
-    return found
+    return np.median(values, axis=-1)
 
 
 def numbers(name: str, values: Floats, statistic: Statistic) -> dict[str, float]:
@@ -221,33 +218,12 @@ def numbers(name: str, values: Floats, statistic: Statistic) -> dict[str, float]
 
 def bootstrap_error(values: Floats, statistic: Statistic) -> float:
     """Return the standard deviation of the statistic over resamples of the events."""
-    rng = np.random.default_rng(_SEED)
-    drawn = min(len(values), _DRAWN)
-    rows = max(1, _BLOCK // drawn)
-    found = [
-        statistic(values[rng.integers(len(values), size=(min(rows, _RESAMPLES - done), drawn))])
-        for done in range(0, _RESAMPLES, rows)
-    ]
-    return float(np.std(np.concatenate(found)) * np.sqrt(drawn / len(values)))
-
-
-# One number of many events, in bins of something else that is known of them.
+    replicas = [statistic(values[index]) for index in resamples(len(values), _RESAMPLES, _DRAWN)]
+    return float(spread(replicas, len(values), _DRAWN))
 
 
 FEWEST = 25  # events in a bin
 _MOST_BINS = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """A statistic in bins, [B] each.
-
-    where: median of what the bins are of; value: the statistic; error: from a bootstrap.
-    """
-
-    where: Floats
-    value: Floats
-    error: Floats
 
 
 def profile(condition: Floats, values: Floats, statistic: Statistic) -> Profile:
@@ -256,13 +232,92 @@ def profile(condition: Floats, values: Floats, statistic: Statistic) -> Profile:
     condition, values: [N]. Events of equal condition stay together; bins of fewer than 25 are left out, so
     there may be none.
     """
-    bins = int(np.clip(len(condition) // FEWEST, 1, _MOST_BINS))
-    cuts = np.linspace(0, 1, bins + 1)[1:-1] if len(condition) else np.zeros(0)
-    edges = np.unique(np.quantile(condition, cuts)) if len(cuts) else cuts
-    number = np.searchsorted(edges, condition, side="right")
-    chosen = [number == each for each in range(len(edges) + 1) if np.count_nonzero(number == each) >= FEWEST]
-    rows = [
-        (np.median(condition[mine]), statistic(values[mine]), bootstrap_error(values[mine], statistic))
-        for mine in chosen
-    ]
-    return Profile(*np.array(rows, np.float64).reshape(-1, 3).T)
+    return binned.profile(
+        condition,
+        binned.even_cuts(condition, FEWEST, _MOST_BINS),
+        FEWEST,
+        lambda mine: (float(statistic(values[mine])), bootstrap_error(values[mine], statistic)),
+    )
+
+
+# How the energy resolution depends on the energy E: a / sqrt(E) (+) b (+) c / E, added in quadrature.
+
+TERMS = ("stochastic_term", "constant_term", "noise_term")
+_SCATTERED = 200
+_FEWEST_BINS = 4  # three terms need one more
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyCurve:
+    """Resolutions in bins of energy (in GeV; %), and the terms through them.
+
+    terms, terms_error: a in % sqrt(GeV), b in %, c in % GeV; NaN where the bins are too few.
+    """
+
+    bins: Profile
+    terms: Floats
+    terms_error: Floats
+
+    def at(self, energy: Floats) -> Floats:
+        """Return the resolution of the fit at energies in GeV: [N] in %."""
+        return np.sqrt(_powers(energy) @ self.terms**2)
+
+
+def measure_curve(truth: Mapping[str, Any], prediction: Mapping[str, Any]) -> dict[str, float]:
+    """Return the terms and their errors; nothing where the energies are too few or too much alike."""
+    if "energy_gev" not in truth:
+        return {}
+    found = energy_curve(truth, prediction)
+    if found is None or not np.isfinite(found.terms).all():
+        return {}
+    numbers = {name: float(value) for name, value in zip(TERMS, found.terms, strict=True)}
+    errors = zip(TERMS, found.terms_error, strict=True)
+    return numbers | {f"{name}_error": float(value) for name, value in errors}
+
+
+def energy_curve(
+    truth: Mapping[str, Any], prediction: Mapping[str, Any], prefix: str = ""
+) -> EnergyCurve | None:
+    """Measure the resolution in bins of energy, and fit it; None without predicted energies."""
+    quantity = QUANTITIES["energy"][0]
+    predicted = predicted_values(quantity, truth, prediction, prefix)
+    if predicted is None:
+        return None
+    known = known_of(quantity, truth)
+    energy = np.asarray(truth["energy_gev"], np.float64)[known]
+    residuals = quantity.residuals(truth, predicted)[known]
+    bins = profile(energy, residuals, quantity.width)
+    if len(bins.where) < _FEWEST_BINS:
+        return EnergyCurve(bins, np.full(3, np.nan), np.full(3, np.nan))
+    return EnergyCurve(bins, *fit_terms(bins.where, bins.value, bins.error))
+
+
+def fit_terms(energy: Floats, resolution: Floats, error: Floats) -> tuple[Floats, Floats]:
+    """Fit the three terms and their errors, [3] each, from the resolutions of bins, [B] each.
+
+    sigma^2 = a^2 / E + b^2 + c^2 / E^2 is linear in the squares, which are never negative. The errors come
+    from fits to resolutions that scatter by their own errors.
+    """
+    error = np.maximum(error, 1e-6 * resolution.max(initial=1e-9))
+    replicas = scattered(resolution, error, _SCATTERED)
+    terms, *again = (_terms(energy, np.abs(each), error) for each in (resolution, *replicas))
+    return terms, np.std(again, axis=0)
+
+
+def _terms(energy: Floats, resolution: Floats, error: Floats) -> Floats:
+    """Least squares with coefficients that are not negative: the best of the eight sets of free terms."""
+    weight = 1 / (2 * np.maximum(resolution, error) * error)  # error of the square
+    matrix, values = _powers(energy) * weight[:, None], resolution**2 * weight
+    best, least = np.zeros(3), float(values @ values)
+    for chosen in product((False, True), repeat=3):
+        free = np.flatnonzero(chosen)
+        solution = np.zeros(3)
+        solution[free] = np.linalg.lstsq(matrix[:, free], values, rcond=None)[0] if len(free) else 0.0
+        chi2 = float(np.sum((matrix @ solution - values) ** 2))
+        if (solution >= 0).all() and chi2 < least:
+            best, least = solution, chi2
+    return np.sqrt(best)
+
+
+def _powers(energy: Floats) -> Floats:
+    return np.stack([1 / energy, np.ones_like(energy), energy**-2.0], axis=1)

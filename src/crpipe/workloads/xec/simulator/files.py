@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from crpipe.campaign.simulators import number_of, numbered_files
 from crpipe.core.errors import require
 from crpipe.workloads.common import elementary
+from crpipe.workloads.common.simulators import NumberedSimulator
 from crpipe.workloads.xec.layout import SENSORS, sensor_layout
 from crpipe.workloads.xec.sensors import MPPCS, write_sensor_map
 from crpipe.workloads.xec.simulator.physics import (
@@ -33,12 +32,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from crpipe.core.ranges import Range
     from crpipe.workloads.xec.simulator.options import XenonDetectorOptions
     from crpipe.workloads.xec.simulator.physics import Deposits
 
 # What the sensors report: photons with noise, and the time of the first light where it is enough.
-
 
 INVALID = 1e10
 THRESHOLD = 100.0  # photons that a time takes
@@ -96,8 +93,7 @@ def first_decay(rng: np.random.Generator, photons: NDArray[np.floating]) -> NDAr
     t = np.concatenate([[0], np.geomspace(1e-3, 1e3, 600)])
     law = -np.log(sum(share * np.exp(-t / tau) for tau, share in DECAYS))
     wanted = rng.standard_exponential(photons.shape) / np.maximum(photons, 1e-9)
-    found: NDArray[np.float64] = np.interp(wanted, law, t)
-    return found
+    return np.interp(wanted, law, t)
 
 
 AT_ONCE = 20  # events whose light is computed together
@@ -116,31 +112,18 @@ BRANCHES = {
     "xyzVTX": np.dtype(("f4", (3,))),
 }
 _DATE = 31 << 26 | 1 << 22 | 1 << 17  # 2026-01-01, as ROOT packs it: years since 1995, month, day
-# Staging writes from many threads: side by side, files gain no time and take many times the memory.
-_ONE_FILE = threading.Lock()
 
 
-class XenonDetector:
+class XenonDetector(NumberedSimulator["XenonDetectorOptions"]):
     """Simulator of gammas in liquid xenon; docs/xec.md says what is modelled."""
 
     layout = sensor_layout()
     offers = ("sensors",)
+    pattern = "gammas_{:06d}.root"
 
-    def __init__(self, options: XenonDetectorOptions) -> None:
-        self._options = options
-
-    def files(self, name: Range) -> list[str]:
-        """Name the files of a range; raise ConfigError when the range has too few numbers for them."""
-        return numbered_files(name, self._options.files_per_range, "gammas_{:06d}.root".format)
-
-    def write(self, name: Range, file: str, seed: int, path: Path) -> None:
-        """Simulate one file; equal arguments give equal bytes.
-
-        Raise SourceError for a file of another range, MissingExtra without uproot.
-        """
-        number = number_of(file, name, self.files(name))
-        with _ONE_FILE:
-            write_gammas(self._options, seed, number, path)
+    def simulate(self, seed: int, number: int, path: Path) -> None:
+        """Simulate the file of one number; raise MissingExtra without uproot."""
+        write_gammas(self._options, seed, number, path)
 
     def tables(self, folder: Path) -> Mapping[str, Path]:
         """Write the side tables: where the sensors are."""
@@ -162,14 +145,16 @@ def write_gammas(options: XenonDetectorOptions, seed: int, number: int, path: Pa
         tree = file.mktree("tree", BRANCHES, initial_basket_capacity=baskets)
         for first in range(0, options.events_per_file, BASKET):
             count = min(BASKET, options.events_per_file - first)
-            blocks = [simulate(rng, options, min(AT_ONCE, count - done)) for done in range(0, count, AT_ONCE)]
+            blocks = [
+                sample_events(rng, options, min(AT_ONCE, count - done)) for done in range(0, count, AT_ONCE)
+            ]
             columns = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
             columns["run"] = np.full(count, number, np.int32)
             columns["event"] = np.arange(first, first + count, dtype=np.int32)
             tree.extend(columns)
 
 
-def simulate(
+def sample_events(
     rng: np.random.Generator, options: XenonDetectorOptions, count: int
 ) -> dict[str, NDArray[np.float32]]:
     """Simulate events: the branches but run and event, [count, ...] each."""

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from functools import partial
+from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import model_validator
+
+from crpipe.config.sections import Section, key
+
+option = partial(key, scope="data")
 
 
-def option(default: Any, meaning: str, **bounds: Any) -> Any:
-    """Declare an option; every option of a simulator is part of the fingerprint."""
-    return Field(default, description=meaning, json_schema_extra={"scope": "data"}, **bounds)
-
-
-class XenonDetectorOptions(BaseModel):
+class XenonDetectorOptions(Section):
     """How many gammas of which energy, and how many sensors do not work."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     files_per_range: int = option(1, "files in each range", ge=1)
     events_per_file: int = option(1000, "events in each file", ge=1, le=1_000_000)

@@ -77,12 +77,10 @@ def in_xenon(places: NDArray[np.floating]) -> NDArray[np.bool_]:
     x, y, z = np.moveaxis(places, -1, 0)
     radius = np.hypot(x, y)
     inside = (radius > FRONT_CM) & (radius < BACK_CM) & (np.abs(elementary.arctan2(y, -x)) < END_RAD)
-    found: NDArray[np.bool_] = inside & (np.abs(z) < _SIDE_CM + _SIDE_SLOPE * (radius - _SIDE_AT_CM))
-    return found
+    return inside & (np.abs(z) < _SIDE_CM + _SIDE_SLOPE * (radius - _SIDE_AT_CM))
 
 
 # Gammas from the target: where they convert, and where their energy becomes light.
-
 
 LIGHT_CM_NS = 29.979
 TARGET_CM = (1.0, 1.0, 4.0)  # standard deviations of the vertices; the beam is along z
@@ -108,8 +106,7 @@ class Gammas:
         """Return polar angle and azimuth (0 to 360) of the directions: [N, 2], degrees."""
         x, y, z = self.direction.T
         angles = np.stack([elementary.arccos(z), elementary.arctan2(y, x) % (2 * np.pi)], axis=1)
-        found: NDArray[np.float64] = np.degrees(angles)
-        return found
+        return np.degrees(angles)
 
 
 def uvw(places: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -156,8 +153,7 @@ def _conversions(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
     conversion = vertex + way[:, None] * direction
     u, v, _ = np.abs(uvw(conversion)).T
     seen = (u < U_CM) & (v < V_CM) & in_xenon(conversion)
-    found: NDArray[np.float64] = np.concatenate([vertex, direction, conversion], axis=1)[seen]
-    return found
+    return np.concatenate([vertex, direction, conversion], axis=1)[seen]
 
 
 def sample_deposits(rng: np.random.Generator, gammas: Gammas) -> Deposits:
@@ -178,7 +174,6 @@ def sample_deposits(rng: np.random.Generator, gammas: Gammas) -> Deposits:
 
 
 # Which share of the light of a deposit each sensor sees: solid angle and absorption, in blocks of events.
-
 
 PHOTONS_PER_GEV = 46e6 * 0.15  # 46 photons per keV, of which the sensors detect 15 %
 ABSORPTION_CM = 70.0
@@ -253,5 +248,4 @@ def disc(beside: NDArray[np.floating], height: NDArray[np.floating]) -> NDArray[
     mixed = PMT_RADIUS_CM**2 + PMT_RADIUS_CM * np.multiply.outer(beside, np.cos(edge))
     height = np.asarray(height, np.float64)[..., None]
     q = np.sqrt(height**2 + np.square(beside)[..., None] + 2 * mixed - PMT_RADIUS_CM**2)
-    found: NDArray[np.float64] = (mixed / (q * (q + height))).mean(axis=-1) * (2 * np.pi)
-    return found
+    return (mixed / (q * (q + height))).mean(axis=-1) * (2 * np.pi)

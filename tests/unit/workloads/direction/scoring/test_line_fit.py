@@ -139,3 +139,11 @@ def test_the_order_of_pulses_and_the_blocks_do_not_matter(tracks, detector, monk
     monkeypatch.setattr(module, "_BLOCK", (3, 100))
     turned = unit_vectors(*line_fit(Events(events.columns, events.multiplicity, backwards), detector))
     assert opening_angle(whole, turned).max() < 1e-9
+
+
+def test_the_line_fit_of_one_event_of_one_pulse_or_none(detector, tracks):
+    whole = tracks([1.0], [0.5], detector)
+    for pulses in (0, 1, 2):
+        few = whole.part(0, 1)
+        few = type(few)(few.columns, np.array([pulses], np.uint32), few.items[:pulses])
+        assert np.isfinite(np.concatenate(line_fit(few, detector))).all()

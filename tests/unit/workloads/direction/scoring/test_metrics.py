@@ -67,14 +67,6 @@ def test_a_collapse_to_one_direction_shows(judged):
     assert found["z_bias"] == pytest.approx(1 - np.cos(truth.columns["zenith"]).mean())
 
 
-@pytest.mark.parametrize("events", [1, 2, 10])
-def test_a_few_events_are_measured_too(judged, events):
-    truth, prediction = judged(events)
-    found = metrics.measure(truth.columns, prediction)
-    assert all(np.isfinite(value) for value in found.values())
-    assert ("angle_mean_deg_error" in found) == (events > 1)
-
-
 def test_the_error_is_that_of_the_mean_for_few_and_many_events(judged, monkeypatch):
     """Of many events, fewer are drawn, and the error is scaled: it must come out the same."""
     truth, prediction = judged(4000)

@@ -1,13 +1,19 @@
-import subprocess
-import sys
+"""Numbers and figures of directions, of one event to thousands, and no warning (an error here)."""
 
-from crpipe.workloads.direction.scoring import metrics
-from crpipe.workloads.direction.scoring.score import score
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crpipe.workloads.direction.layout import unit_vectors
+from crpipe.workloads.direction.scoring import metrics, score
 
 
 def test_a_prediction_with_a_line_fit_beside_it_has_figures(judged, tmp_path):
     truth, prediction = judged(100)
-    found = score(truth, prediction, tmp_path)
+    found = score.score(truth, prediction, tmp_path)
     assert found == metrics.measure(truth.columns, prediction)
     assert {path.name for path in tmp_path.glob("*.svg")} == {
         "angle.svg",
@@ -20,11 +26,106 @@ def test_a_prediction_with_a_line_fit_beside_it_has_figures(judged, tmp_path):
 def test_the_line_fit_itself_has_numbers_and_no_figures(judged, tmp_path):
     truth, prediction = judged(100)
     fit = {name: prediction[f"line_fit_{name}"] for name in ("azimuth", "zenith")}
-    found = score(truth, fit | {"doms": prediction["doms"]}, tmp_path)
-    assert found["angle_median_deg"] > score(truth, prediction, tmp_path / "network")["angle_median_deg"]
+    found = score.score(truth, fit | {"doms": prediction["doms"]}, tmp_path)
+    assert (
+        found["angle_median_deg"] > score.score(truth, prediction, tmp_path / "network")["angle_median_deg"]
+    )
     assert not list(tmp_path.glob("*.svg"))
 
 
-def test_importing_it_does_not_load_matplotlib():
-    code = "import sys, crpipe.workloads.direction.scoring.score; sys.exit('matplotlib' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+LABELS = {
+    "angle": ["opening angle of 4,000 held-out events", "network: median", "line fit: median", "random"],
+    "dependence": [
+        "opening angle of 4,000 held-out events",
+        "pulses",
+        "sensors hit",
+        "energy [GeV]",
+        "cosine of the true zenith angle",
+    ],
+    "bias": ["z component of 4,000 held-out events", "truth", "network", "line fit", "length"],
+    "kappa": ["uncertainty of 4,000 held-out events", "median expected from kappa", "68 % circles hold"],
+}
+
+
+def words(path) -> str:
+    return "".join(ET.parse(path).getroot().itertext())
+
+
+@pytest.fixture(scope="module")
+def drawn(judged, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("figures")
+    score.draw_all(*judged(4000), folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_figures_are_vector_graphics_with_labels_and_units(drawn, name):
+    text = words(drawn / f"{name}.svg")
+    for label in LABELS[name]:
+        assert label in text
+
+
+@pytest.mark.slow
+def test_figures_do_not_grow_with_the_events(judged, drawn, tmp_path):
+    score.draw_all(*judged(40_000), tmp_path)
+    for name in LABELS:
+        assert (tmp_path / f"{name}.svg").stat().st_size < 2 * (drawn / f"{name}.svg").stat().st_size
+
+
+def test_without_kappa_and_energy_the_figures_do_without(judged, tmp_path):
+    truth, prediction = judged(500, energy=False)
+    del prediction["kappa"]
+    made = score.draw_all(truth, prediction, tmp_path)
+    assert [path.stem for path in made] == ["angle", "dependence", "bias"]
+    assert "energy" not in words(tmp_path / "dependence.svg")
+
+
+@pytest.mark.parametrize("events", [1, 2, 10, 45])
+def test_a_few_events_are_plotted_too(judged, events, tmp_path):
+    paths = score.draw_all(*judged(events), tmp_path)
+    assert [path.stem for path in paths] == list(LABELS)
+    assert all(f"{events} held-out" in words(path) for path in paths)
+
+
+def test_events_that_are_all_alike_are_plotted_too(judged, tmp_path):
+    truth, prediction = judged(100)
+    for column in (*truth.columns.values(), *prediction.values(), truth.multiplicity):
+        column[:] = column[0]
+    assert len(score.draw_all(truth, prediction, tmp_path)) == len(LABELS)
+
+
+def test_quantiles_in_bins_are_those_of_the_events_inside():
+    values = np.repeat([1.5, 2.5, 3.5], [100, 19, 400])
+    angles = np.concatenate([np.linspace(0, 1, 100), np.zeros(19), np.linspace(2, 3, 400)])
+    found = score.quantiles(angles, values, np.array([2.0, 3.0]))
+    assert found.where.tolist() == [1.5, 3.5]  # 19 events are too few
+    assert found.median == pytest.approx([0.5, 2.5])
+    assert found.low == pytest.approx([0.16, 2.16])
+    assert found.high == pytest.approx([0.84, 2.84])
+    assert found.above - found.below == pytest.approx([0.1, 0.05])
+
+
+def test_fewer_than_twenty_events_are_said_to_be_too_few(judged, tmp_path):
+    score.draw_all(*judged(10), tmp_path)
+    assert "fewer than 20 events" in words(tmp_path / "dependence.svg")
+
+
+def test_mean_vectors_in_the_figure_are_those_of_the_directions(judged):
+    truth, _ = judged(1000)
+    true = unit_vectors(truth.columns["azimuth"], truth.columns["zenith"])
+    collapsed = np.tile([0.0, 0.0, 1.0], (1000, 1))
+    figure = score.bias([score.Directions("network", "blue", collapsed, np.zeros(1000))], true)
+    points = [line.get_ydata() for line in figure.axes[1].lines if line.get_marker() == "o"]
+    assert points[0][:3] == pytest.approx(true.mean(axis=0))
+    assert points[1] == pytest.approx([0, 0, 1, 1])
+
+
+@settings(max_examples=40, deadline=None)
+@given(events=st.integers(1, 30), seed=st.integers(0, 50))
+def test_numbers_of_few_events_are_finite(judged, events, seed):
+    truth, prediction = judged(events, seed)
+    found = metrics.measure(truth.columns, prediction)
+    names = [metric.name for metric in (*metrics.METRICS, *metrics.KAPPA_METRICS)]
+    assert np.isfinite(list(found.values())).all()
+    assert {*names} <= found.keys()
+    assert ("angle_mean_deg_error" in found) == (events > 1)

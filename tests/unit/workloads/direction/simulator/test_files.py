@@ -8,15 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from crpipe.campaign.simulators import offered_tables, simulate_range, written_tables
-from crpipe.core.errors import ConfigError, SourceError
-from crpipe.core.files import sha256
+from crpipe.core.errors import ConfigError
 from crpipe.core.ranges import Range
-from crpipe.core.text import NullProgress
-from crpipe.workloads.direction.layout import read_geometry
 from crpipe.workloads.direction.reading.kaggle import embedded
 from crpipe.workloads.direction.simulator import files as module
-from crpipe.workloads.direction.simulator.files import NeutrinoTelescope, kaggle_folder, write_batch
+from crpipe.workloads.direction.simulator.files import kaggle_folder, write_batch
 from crpipe.workloads.direction.simulator.options import NeutrinoTelescopeOptions
 
 RANGE = Range(42_000, 42_999)
@@ -50,18 +46,6 @@ def campaign(tmp_path_factory):
 
 def per_event(metadata):
     return metadata["last_pulse_index"] - metadata["first_pulse_index"] + 1
-
-
-def test_files_of_a_range_are_numbered():
-    names = [f"batch_{number}.parquet" for number in (42_000, 42_001, 42_002)]
-    assert NeutrinoTelescope(SMALL).files(RANGE) == names
-    with pytest.raises(ConfigError, match=r"files_per_range: 3 .* 0000000-0000001"):
-        NeutrinoTelescope(SMALL).files(Range(0, 1))
-
-
-def test_a_foreign_file_is_refused(tmp_path):
-    with pytest.raises(SourceError, match="batch_7"):
-        NeutrinoTelescope(SMALL).write(RANGE, "batch_7.parquet", 1, tmp_path / "x")
 
 
 def test_schema_is_that_of_the_public_sample(tmp_path):
@@ -108,16 +92,6 @@ def test_event_ids_are_unique_over_files(tmp_path):
     ]
     assert [len(each) for each in ids] == [40, 40, 40]
     assert len(set.union(*ids)) == 120
-
-
-def test_engine_stages_the_range_and_its_side_table(tmp_path):
-    simulator = NeutrinoTelescope(SMALL)
-    simulate_range(simulator, RANGE, 1, tmp_path / "out", NullProgress())
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == simulator.files(RANGE)
-    assert sha256(tmp_path / "out" / "batch_42001.parquet") == sha256(written(tmp_path, number=42_001))
-    tables = written_tables(simulator, tmp_path / "tables")
-    assert set(tables) == set(offered_tables(simulator)) == {"geometry"}
-    assert read_geometry(tables["geometry"]).shape == (5160, 3)
 
 
 def test_whole_folder_is_that_of_the_challenge(tmp_path):

@@ -6,7 +6,6 @@ import pytest
 from crpipe.workloads.direction.simulator.physics import SENSORS, Light
 from crpipe.workloads.direction.simulator.readout import (
     Recorded,
-    blocks,
     charges,
     coincident,
     merged,
@@ -94,11 +93,6 @@ def test_few_photons_are_kept_and_many_become_38_heavier_ones():
     assert (sample * weight)[2:].mean() == pytest.approx(1000, rel=0.01)
     sample, weight = thinned(rng, np.zeros(1, np.int64), np.array([10**9]))
     assert sample[0] * weight[0] == pytest.approx(3000, rel=0.05)
-
-
-def test_blocks_cover_all_rows_within_the_limit():
-    assert list(blocks(np.array([2, 2, 9, 1, 3]), 4)) == [slice(0, 2), slice(2, 3), slice(3, 5)]
-    assert list(blocks(np.zeros(0, np.int64), 4)) == []
 
 
 def test_charge_is_about_the_number_of_photons_in_steps_of_a_twentieth():

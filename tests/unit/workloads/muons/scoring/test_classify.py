@@ -30,7 +30,7 @@ def make_scores(seed, groups=40, largest=30):
     real = rng.random(len(group)) < 0.5
     shared = rng.normal(size=(2, groups))[real.astype(int), group]  # rows of one shower are alike
     score = np.round(shared + 0.5 * rng.normal(size=len(group)), 1)  # with ties
-    return classify.Verdict(
+    return classify.ClassifierScores(
         score, real, group + 5, rng.choice([0.0, 1.0, 2.5], len(group), p=[0.1, 0.6, 0.3])
     )
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from scipy.stats import wasserstein_distance
 
+from crpipe.workloads.common.errors import group_weights
 from crpipe.workloads.muons.scoring import classify, metrics
 from crpipe.workloads.muons.scoring.sample import radius
 
@@ -12,13 +13,13 @@ from crpipe.workloads.muons.scoring.sample import radius
 @pytest.fixture(scope="module")
 def good(toy):
     real, generated = toy(seed=1), toy(seed=2)
-    return metrics.compare(real, generated, metrics.verdicts(real, generated))
+    return metrics.compare(real, generated, metrics.classifier_scores(real, generated))
 
 
 @pytest.fixture(scope="module")
 def bad(toy):
     real, generated = toy(seed=1), toy(seed=2, shift=0.3, stretch=2.0)
-    return metrics.compare(real, generated, metrics.verdicts(real, generated))
+    return metrics.compare(real, generated, metrics.classifier_scores(real, generated))
 
 
 def test_without_scikit_learn_the_aucs_are_left_out_and_a_warning_names_the_extra(
@@ -26,7 +27,7 @@ def test_without_scikit_learn_the_aucs_are_left_out_and_a_warning_names_the_extr
 ):
     monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
     real, generated = toy(seed=1), toy(seed=2)
-    judged = metrics.verdicts(real, generated)
+    judged = metrics.classifier_scores(real, generated)
     numbers = metrics.compare(real, generated, judged)
     assert {*good} - {*numbers} == {name for name in good if name.startswith("auc_")}
     assert all(numbers[name] == good[name] for name in numbers)
@@ -47,7 +48,7 @@ def test_wasserstein_is_scipys():
 def test_weights_of_groups_give_the_distances_of_single_weights_to_the_last_bit(weighted):
     rng = np.random.default_rng(1)
     one, two = (rng.normal(size=count).round(1) for count in (70_000, 900))
-    factors = metrics.group_weights(np.arange(50))
+    factors = group_weights(np.arange(50), metrics.REPLICAS)
     factors[3] = 0
     groups = rng.integers(50, size=len(one)), rng.integers(50, size=len(two))
     weights = rng.random(len(one)), rng.random(len(two))
@@ -96,19 +97,12 @@ def test_bootstrap_errors_are_the_spread_of_repeated_measurements(toy, good):
     assert good["w1_log_energy_error"] == pytest.approx(np.std(repeated, ddof=1), rel=1.0)
 
 
-def test_rows_of_a_primary_share_their_weight():
-    weights = metrics.group_weights(np.array([0, 0, 1, 2, 1]))
-    assert weights.shape == (1 + metrics.REPLICAS, 3)
-    assert (weights[0] == 1).all()
-    assert weights[1:].mean() == pytest.approx(1.0, abs=0.5)
-
-
 def test_bins_without_generated_muons_are_counted_not_hidden(toy):
     real, generated = toy(seed=1), toy(seed=2)
     none = replace(
         generated, multiplicity=np.zeros(len(generated), np.uint32), muons=np.zeros((0, 3), np.float32)
     )
-    numbers = metrics.compare(real, none, metrics.verdicts(real, none))
+    numbers = metrics.compare(real, none, metrics.classifier_scores(real, none))
     assert numbers["bins"] == 0
     assert numbers["bins_empty"] > 10
     assert "w1_log_energy" not in numbers

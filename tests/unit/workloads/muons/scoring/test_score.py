@@ -1,10 +1,22 @@
+"""Numbers and figures of bundles, also of few groups or no muons, and no warning (an error here)."""
+
+import xml.etree.ElementTree as ET
+
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from crpipe.events.batch import Events
+from crpipe.report import figure_style as style
+from crpipe.report.figure_context import FigureContext, figures_of
 from crpipe.train.workload import Histograms
 from crpipe.workloads.muons import MuonFlow, MuonFlowOptions, MuonGan, MuonGanOptions
-from crpipe.workloads.muons.scoring.score import sample_of
+from crpipe.workloads.muons.layout import BUNDLES
+from crpipe.workloads.muons.scoring import classify, metrics, score
+from crpipe.workloads.muons.scoring.score import energy_text, sample_of
+from unrendered import unrendered
 
 
 def test_rows_of_one_primary_are_one_group(bundles):
@@ -44,3 +56,137 @@ def test_histograms_of_events_without_muons_leave_out_what_is_not_there(bundles)
     found = workload.histograms(workload.model(), bundles([0, 0]), torch.Generator().manual_seed(1))
     assert "log10_radius_m/real" not in found
     assert "log10_multiplicity/real" in found
+
+
+UNITS = {
+    "lateral": ["distance from the axis [m]", "generated / real"],
+    "energy": ["muon energy [GeV]", "generated / real"],
+    "energy_radius": ["muon energy [GeV]", "distance from the axis [m]", "generated / real"],
+    "multiplicity_energy": ["primary energy [GeV]", "mean multiplicity", "generated / real"],
+    "multiplicity": ["multiplicity", "generated / real"],
+    "empty": ["primary energy [GeV]", "depth [km]"],
+    "classifiers": ["classifier score"],
+    "displays": ["x [m]", "log10(E / GeV)"],
+}
+
+
+@pytest.fixture(scope="module")
+def drawn(toy, tmp_path_factory):
+    real, generated = toy(seed=1), toy(seed=2)
+    folder = tmp_path_factory.mktemp("figures")
+    score.draw_all(real, generated, metrics.classifier_scores(real, generated), folder)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", UNITS)
+def test_figures_are_vector_graphics_with_labels_and_units(drawn, name):
+    text = "".join(ET.parse(drawn / f"{name}.svg").getroot().itertext())
+    for label in UNITS[name]:
+        assert label in text
+
+
+@pytest.mark.slow
+def test_panels_say_how_well_the_histograms_agree(toy, tmp_path):
+    with style.style():
+        style.save(score.energy(toy(seed=1), toy(seed=2)), tmp_path / "energy.svg")
+        style.save(score.energy(toy(seed=1), toy(seed=2, stretch=0.7)), tmp_path / "off.svg")
+    words, off = (
+        "".join(ET.parse(tmp_path / f"{name}.svg").getroot().itertext()) for name in ("energy", "off")
+    )
+    assert words.count("χ²/ndf") == 3
+    assert "too low" not in words
+    assert "% too" in off
+    rows = (tmp_path / "energy.csv").read_text().splitlines()
+    assert rows[0] == "panel,curve,low,high,value,error"
+    assert sum(",generated," in row for row in rows) == 3 * 24
+
+
+def test_classifiers_are_named_as_their_metrics_and_show_the_floor(toy, tmp_path):
+    real, generated = toy(seed=1), toy(seed=2)
+    with style.style(), figures_of(FigureContext(floor={"auc_full": 0.512, "auc_full_error": 0.007})):
+        figure = score.classifiers(metrics.classifier_scores(real, generated))
+    titles = {" ".join(axis.get_title().split()) for axis in figure.axes}
+    assert any(title.startswith("events with own multiplicities AUC 0.") for title in titles)
+    assert sum("floor 0.512 ± 0.007" in title for title in titles) == 1
+
+
+@pytest.mark.parametrize(
+    ("energy_gev", "text"), [(1.6e9, "1.6 EeV"), (3.04e4, "30 TeV"), (9.99e5, "1000 TeV"), (12.0, "12 GeV")]
+)
+def test_energies_are_written_in_their_unit(energy_gev, text):
+    assert energy_text(energy_gev) == text
+
+
+def test_each_multiplicity_below_ten_has_its_bin():
+    edges = score._multiplicity_edges(5000)
+    placed = np.searchsorted(edges, [score._ZERO, *range(1, 10)], side="right") - 1
+    assert placed.tolist() == list(range(10))
+    assert edges[-1] > 5000
+
+
+DECLARED = {metric.name: metric for metric in classify.METRICS}
+
+
+def make_events(groups, depths, mean, seed, energy=None):
+    """Groups of events at several depths; their muons depend on the seed, their conditions do not."""
+    fixed, rng = np.random.default_rng(groups), np.random.default_rng([seed, groups, depths])
+    count = groups * depths
+    columns = {field.name: np.zeros(count, field.dtype) for field in BUNDLES.events}
+    columns["primary_minor_id"] = np.repeat(np.arange(groups), depths).astype(np.uint64)
+    columns["energy_gev"] = np.repeat(10 ** fixed.uniform(4, 7, groups), depths).astype(np.float32)
+    columns["zenith_rad"] = np.repeat(fixed.uniform(0, 1, groups), depths).astype(np.float32)
+    columns["mass_number"] = np.ones(count, np.float32)
+    columns["depth_m"] = np.tile(np.linspace(1000, 2800, depths), groups).astype(np.float32)
+    if energy is not None:
+        columns["energy_gev"][:] = energy
+    multiplicity = rng.poisson(mean, count).astype(np.uint32)
+    muons = np.abs(rng.normal(10, 5, (int(multiplicity.sum()), 3))).astype(np.float32)
+    return Events(columns, multiplicity, muons)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    groups=st.integers(1, 30),
+    depths=st.sampled_from((1, 2, 20)),
+    means=st.tuples(st.sampled_from((0.0, 0.3, 5.0, 40.0)), st.sampled_from((0.0, 5.0, 40.0))),
+    seed=st.integers(0, 5),
+)
+def test_numbers_of_any_few_events_are_finite_and_have_errors_or_are_missing(groups, depths, means, seed):
+    real, generated = (
+        sample_of(make_events(groups, depths, mean, 2 * seed + side)) for side, mean in enumerate(means)
+    )
+    found = metrics.compare(real, generated, metrics.classifier_scores(real, generated))
+    assert np.isfinite(list(found.values())).all()
+    for name in DECLARED.keys() & found.keys():
+        assert groups >= DECLARED[name].groups
+        # Only where all events are the same, or no generated one is like a real one, nothing can scatter.
+        assert found[f"{name}_error"] > 0 or found[name] in (0.0, 0.5, 1.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("groups", "depths", "means"),
+    [(1, 1, (0.0, 0.0)), (1, 1, (5.0, 40.0)), (2, 1, (0.0, 5.0)), (5, 4, (5.0, 0.0)), (30, 20, (40.0, 40.0))],
+)
+def test_every_figure_is_plotted_of_few_events(groups, depths, means, tmp_path):
+    truth, made = (make_events(groups, depths, mean, side) for side, mean in enumerate(means))
+    score.score(truth, made, tmp_path)
+    assert len(list(tmp_path.glob("*.svg"))) == 8
+
+
+def test_enough_groups_have_every_declared_number(tmp_path):
+    groups = max(metric.groups for metric in classify.METRICS)
+    truth, made = (make_events(groups, 60, 40.0, side, energy=5e5) for side in (1, 2))
+    with unrendered():
+        found = score.score(truth, made, tmp_path)
+    assert DECLARED.keys() <= found.keys()
+    assert all(found[f"{name}_error"] > 0 for name in DECLARED)
+
+
+def test_one_group_less_has_no_auc():
+    groups = 2 * classify.FEWEST_GROUPS - 1
+    real, generated = (sample_of(make_events(groups, 60, 40.0, side, energy=5e5)) for side in (1, 2))
+    found = metrics.compare(real, generated, metrics.classifier_scores(real, generated))
+    assert not [name for name in found if name.startswith("auc_")]
+    assert "w1_log_energy" in found

@@ -7,15 +7,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from crpipe.campaign.simulators import simulate_range
-from crpipe.core.errors import ConfigError, SourceError
-from crpipe.core.files import sha256
+from crpipe.core.errors import SourceError
 from crpipe.core.ranges import Range
-from crpipe.core.text import NullProgress
 from crpipe.workloads.muons.simulator import files as module
 from crpipe.workloads.muons.simulator import physics
 from crpipe.workloads.muons.simulator import physics as shower
-from crpipe.workloads.muons.simulator.files import AirShowers, file_names, resimulate, write_file
+from crpipe.workloads.muons.simulator.files import AirShowers, resimulate
 from crpipe.workloads.muons.simulator.options import AirShowersOptions
 from crpipe.workloads.muons.simulator.physics import MASS_NUMBERS, flux, power_law
 
@@ -24,8 +21,8 @@ SMALL = AirShowersOptions(files_per_range=3, showers_per_file=12, depths=20, ene
 
 
 def written(tmp_path, config=SMALL, seed=1, index=0):
-    file = file_names(config, RANGE)[index]
-    write_file(config, seed, RANGE, file, tmp_path / file)
+    file = AirShowers(config).files(RANGE)[index]
+    AirShowers(config).write(RANGE, file, seed, tmp_path / file)
     return tmp_path / file
 
 
@@ -37,20 +34,6 @@ def conditions(energy_gev, zenith_rad=0.0, mass_number=1.0, depth_m=1500.0, coun
     names = ("energy_gev", "zenith_rad", "mass_number", "depth_m")
     values = (energy_gev, zenith_rad, mass_number, depth_m)
     return {name: np.full(count, value, np.float64) for name, value in zip(names, values, strict=True)}
-
-
-def test_file_names_carry_the_file_number():
-    assert file_names(SMALL, RANGE) == [f"bundles-004200{number}.parquet" for number in range(3)]
-
-
-def test_too_many_files_for_a_range_are_refused():
-    with pytest.raises(ConfigError, match=r"files_per_range: 3 .* 0000000-0000001"):
-        file_names(SMALL, Range(0, 1))
-
-
-def test_a_foreign_file_is_refused(tmp_path):
-    with pytest.raises(SourceError, match="bundles-0000007"):
-        write_file(SMALL, 1, RANGE, "bundles-0000007.parquet", tmp_path / "x")
 
 
 def test_schema_is_the_converters(tmp_path):
@@ -87,12 +70,6 @@ def test_ids_are_unique_over_files_and_seeds(tmp_path):
         table = pq.read_table(written(tmp_path, seed=seed, index=index), columns=["primary_major_id"])
         seen |= set(table["primary_major_id"].to_pylist())
     assert len(seen) == 3
-
-
-def test_simulate_range_writes_all_files(tmp_path):
-    simulate_range(AirShowers(SMALL), RANGE, 1, tmp_path / "out", NullProgress())
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == file_names(SMALL, RANGE)
-    assert sha256(tmp_path / "out" / file_names(SMALL, RANGE)[1]) == sha256(written(tmp_path, index=1))
 
 
 def test_blocks_do_not_change_what_a_row_is(tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ import pytest
 
 from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, SENSORS, TIME, TIME_VALID
 from crpipe.workloads.xec.models.features import sensors_of
-from crpipe.workloads.xec.models.masked import DEAD, HIDDEN, LISTS, columns, rows
+from crpipe.workloads.xec.models.masked import DEAD, HIDDEN, LISTS, hidden_sensor_columns, hidden_sensor_table
 from crpipe.workloads.xec.scoring.baseline import neighbour_average, solid_angle_average
 from crpipe.workloads.xec.sensors import face_of, sensor_map
 from xenon_toy import make_gammas
@@ -34,7 +34,7 @@ def averages(wanted):
 @pytest.fixture(scope="module")
 def listed():
     hidden, photons, time = some()
-    return hidden, photons, time, columns(ITEMS, hidden, photons, time, averages)
+    return hidden, photons, time, hidden_sensor_columns(ITEMS, hidden, photons, time, averages)
 
 
 def test_lists_hold_one_value_for_each_found_sensor(listed):
@@ -74,17 +74,17 @@ def test_lists_of_any_lengths_belong_to_their_events(counts):
     whole[..., PHOTONS] = np.arange(SENSORS)
     hidden = np.arange(SENSORS) < np.array(counts)[:, None]
     photons = np.tile(np.arange(SENSORS, dtype=np.float32), (3, 1))
-    found = columns(whole, hidden, photons, photons, lambda _: {})
+    found = hidden_sensor_columns(whole, hidden, photons, photons, lambda _: {})
     for name in LISTS:
         assert found[name].shape == (3,)
         assert [values.shape for values in found[name]] == [(count,) for count in counts]
     assert [values.tolist() for values in found["sensor_id"]] == [list(range(count)) for count in counts]
-    assert rows(GAMMAS, found).num_rows == sum(counts)
+    assert hidden_sensor_table(GAMMAS, found).num_rows == sum(counts)
 
 
 def test_rows_are_those_of_the_reference_in_its_units(listed):
     *_, found = listed
-    table = rows(GAMMAS, found).to_pydict()
+    table = hidden_sensor_table(GAMMAS, found).to_pydict()
     count = sum(map(len, found["sensor_id"]))
     assert all(len(values) == count for values in table.values())
     assert list(zip(table["run_number"], table["event_number"], strict=True)) == [

@@ -3,7 +3,7 @@ import pytest
 
 from crpipe.workloads.xec.layout import TRUTHS
 from crpipe.workloads.xec.scoring import metrics
-from crpipe.workloads.xec.scoring.metrics import bootstrap_error, half_width, middle, within
+from crpipe.workloads.xec.scoring.metrics import FEWEST, bootstrap_error, half_width, middle, profile, within
 from xenon_toy import make_predictions, make_truth
 
 N = 20_000
@@ -157,9 +157,90 @@ def test_a_prediction_that_is_not_a_number_shows(judged):
     assert np.isnan(metrics.measure(truth, prediction | {"u_cm": broken}, TRUTHS)["u_resolution"])
 
 
-@pytest.mark.parametrize("events", [1, 2, 10])
-def test_a_few_events_are_measured_too(events):
-    truth = make_truth(events)
-    found = metrics.measure(truth.columns, make_predictions(truth), TRUTHS)
-    assert np.isfinite(list(found.values())).all()
-    assert ("u_resolution_error" in found) == (events > 1)
+def test_every_event_is_in_one_of_ten_bins_with_equally_many():
+    condition = np.random.default_rng(0).exponential(4, 1000)
+    found = profile(condition, condition, lambda values: np.count_nonzero(values, axis=-1))
+    assert found.value.tolist() == [100] * 10
+    assert (np.diff(found.where) > 0).all()
+
+
+def test_bins_hold_the_statistic_of_their_events():
+    rng = np.random.default_rng(0)
+    condition = rng.uniform(1, 3, 20_000)
+    found = profile(condition, condition * rng.normal(size=20_000), within)
+    assert found.value == pytest.approx(found.where, rel=0.1)
+    assert (np.abs(found.value - found.where) < 4 * found.error).all()
+
+
+def test_few_events_have_few_bins_and_too_few_have_none():
+    values = np.arange(float(FEWEST * 3))
+    assert len(profile(values, values, middle).where) == 3
+    assert len(profile(values[: FEWEST - 1], values[: FEWEST - 1], middle).where) == 0
+    assert len(profile(values[:0], values[:0], middle).where) == 0
+
+
+def test_events_of_one_condition_are_one_bin():
+    found = profile(np.full(500, 2.0), np.arange(500.0), middle)
+    assert found.where.tolist() == [2.0]
+    assert found.value.tolist() == [249.5]
+
+
+def sigma(energy, a, b, c):
+    return np.sqrt(a**2 / energy + b**2 + c**2 / energy**2)
+
+
+def energies(terms, events=40_000, seed=0):
+    rng = np.random.default_rng(seed)
+    energy = rng.uniform(0.01, 0.06, events)
+    return {"energy_gev": energy}, {
+        "energy_gev": energy * (1 + sigma(energy, *terms) / 100 * rng.normal(size=events))
+    }
+
+
+@pytest.mark.parametrize("terms", [(0.3, 1.0, 0.03), (0.5, 0.0, 0.0), (0.0, 2.0, 0.0), (0.0, 0.0, 0.05)])
+def test_exact_resolutions_give_back_their_terms(terms):
+    energy = np.linspace(0.01, 0.06, 8)
+    found, errors = metrics.fit_terms(energy, sigma(energy, *terms), np.full(8, 1e-4))
+    assert found == pytest.approx(terms, abs=1e-4)
+    assert (errors < 0.2).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_terms_are_found_within_their_errors(seed):
+    terms = (0.3, 1.0, 0.03)
+    found = metrics.energy_curve(*energies(terms, seed=seed))
+    assert (np.abs(found.terms - terms) < 3.5 * found.terms_error).all()
+    assert found.terms_error[1] < 0.3
+    where = np.array([0.015, 0.05])
+    assert found.at(where) == pytest.approx(sigma(where, *terms), rel=0.05)
+
+
+def test_terms_are_never_negative():
+    """A resolution that rises with the energy has no term of its own: the constant one remains."""
+    energy = np.linspace(0.01, 0.06, 8)
+    found, _ = metrics.fit_terms(energy, 1 + 20 * energy, np.full(8, 0.05))
+    assert found[0] == found[2] == 0
+    assert 1.2 < found[1] < 2.2
+
+
+def test_more_events_give_smaller_errors():
+    few, many = (metrics.energy_curve(*energies((0.3, 1.0, 0.0), events)) for events in (2000, 60_000))
+    assert many.terms_error[1] < few.terms_error[1]
+
+
+def test_numbers_have_names_and_errors():
+    truth = make_truth(3000)
+    found = metrics.measure_curve(truth.columns, make_predictions(truth))
+    assert set(found) == {f"{name}{end}" for name in metrics.TERMS for end in ("", "_error")}
+
+
+@pytest.mark.parametrize(
+    "energy", [np.full(5000, 0.0528), np.linspace(0.01, 0.06, 50), np.full(100, np.nan), np.zeros(0)]
+)
+def test_energies_that_are_alike_or_few_have_no_terms(energy):
+    assert metrics.measure_curve({"energy_gev": energy}, {"energy_gev": energy * 1.01}) == {}
+
+
+def test_without_predicted_or_true_energies_there_is_no_curve():
+    assert metrics.measure_curve({"energy_gev": np.ones(500)}, {"u_cm": np.ones(500)}) == {}
+    assert metrics.measure_curve({}, {"energy_gev": np.ones(500)}) == {}

@@ -9,15 +9,12 @@ import pytest
 import uproot
 from pydantic import ValidationError
 
-from crpipe.campaign.simulators import offered_tables, simulate_range, written_tables
-from crpipe.core.errors import ConfigError, MissingExtra, SourceError
+from crpipe.core.errors import MissingExtra
 from crpipe.core.files import sha256
 from crpipe.core.ranges import Range
-from crpipe.core.text import NullProgress
-from crpipe.workloads.xec.layout import sensor_layout
-from crpipe.workloads.xec.sensors import read_sensor_map, sensor_map
+from crpipe.workloads.xec.sensors import sensor_map
 from crpipe.workloads.xec.simulator import files as module
-from crpipe.workloads.xec.simulator.files import XenonDetector, write_gammas
+from crpipe.workloads.xec.simulator.files import write_gammas
 from crpipe.workloads.xec.simulator.options import XenonDetectorOptions
 from crpipe.workloads.xec.simulator.physics import dead_sensors
 
@@ -59,18 +56,6 @@ def campaign(tmp_path_factory):
     return read(written(tmp_path_factory.mktemp("campaign"), XenonDetectorOptions(events_per_file=600)))
 
 
-def test_files_of_a_range_are_numbered():
-    names = [f"gammas_{number:06d}.root" for number in (42_000, 42_001, 42_002)]
-    assert XenonDetector(SMALL).files(RANGE) == names
-    with pytest.raises(ConfigError, match=r"files_per_range: 3 .* 0000000-0000001"):
-        XenonDetector(SMALL).files(Range(0, 1))
-
-
-def test_a_foreign_file_is_refused(tmp_path):
-    with pytest.raises(SourceError, match="gammas_000007"):
-        XenonDetector(SMALL).write(RANGE, "gammas_000007.root", 1, tmp_path / "x")
-
-
 def test_without_uproot_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "uproot", None)
     with pytest.raises(MissingExtra, match=r"uproot is needed to write ROOT files .* 'crpipe\[root\]'"):
@@ -109,16 +94,6 @@ def test_same_arguments_same_bytes_at_any_time_and_under_any_name(tmp_path):
     assert sha256(again) == first
 
 
-def test_other_arguments_other_events(tmp_path):
-    first = read(written(tmp_path))
-    for other in (
-        read(written(tmp_path, seed=2)),
-        read(written(tmp_path, number=42_001)),
-    ):
-        assert not np.intersect1d(first["energyTruth"], other["energyTruth"]).size
-        assert (first["npho"] != other["npho"]).mean() > 0.5
-
-
 def test_files_have_their_own_identity(tmp_path):
     found = set()
     for number in (42_000, 42_001):
@@ -152,17 +127,6 @@ def test_events_at_once_do_not_change_their_number(tmp_path, monkeypatch):
     events = read(written(tmp_path))
     assert events["event"].tolist() == [0, 1, 2, 3, 4]
     assert len(set(events["energyTruth"])) == 5
-
-
-def test_engine_stages_the_range_and_its_side_table(tmp_path):
-    simulator = XenonDetector(SMALL)
-    simulate_range(simulator, RANGE, 1, tmp_path / "out", NullProgress())
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == simulator.files(RANGE)
-    assert sha256(tmp_path / "out" / "gammas_042001.root") == sha256(written(tmp_path, number=42_001))
-    tables = written_tables(simulator, tmp_path / "tables")
-    assert set(tables) == set(offered_tables(simulator)) == {"sensors"}
-    assert np.abs(read_sensor_map(tables["sensors"]) - sensor_map()).max() < 5.1e-5
-    assert simulator.layout == sensor_layout()
 
 
 def test_dead_sensors_are_the_same_in_all_files(tmp_path):

@@ -1,0 +1,256 @@
+"""Verbs that the workflow runs: each one makes what a rule asks for, and notes it in a journal."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from crpipe.cli import importing
+from crpipe.cli.help import OF_THE_SOURCE, RANGE, declare
+from crpipe.cli.look import source_token
+from crpipe.cli.terminal import (
+    CheckpointOption,
+    LinkArgument,
+    RangeArgument,
+    Settings,
+    Terminal,
+    completing,
+    find_range,
+    links,
+)
+from crpipe.core.errors import (
+    DataError,
+    DivergenceError,
+    LeaseError,
+    MachineError,
+    MissingExtra,
+    PluginError,
+    SourceError,
+    TrainError,
+)
+from crpipe.core.journal import Journal
+from crpipe.core.ranges import pick
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from crpipe.campaign.campaign import Campaign
+    from crpipe.config.loading import Config
+
+# Handlers import what they call: a verb pays for its own libraries only (`status` starts without torch).
+# ruff: noqa: PLC0415
+
+
+steps = typer.Typer()
+verb = partial(declare, "Steps that the workflow runs")
+
+
+@contextlib.contextmanager
+def _attempt(verb: str) -> Iterator[Campaign]:
+    with _noted(Settings.config(), verb, "") as campaign:
+        yield campaign
+
+
+@contextlib.contextmanager
+def _attempt_on(verb: str, text: str) -> Iterator[tuple[Campaign, str]]:
+    """Work on the range that ``text`` names; yield the campaign and the full name."""
+    config = Settings.config()
+    name = find_range(config, text)
+    with _noted(config, verb, name) as campaign:
+        yield campaign, name
+
+
+@contextlib.contextmanager
+def _noted(config: Config, verb: str, name: str) -> Iterator[Campaign]:
+    """Open the campaign once, claim its data, and note begin and end of the verb in its journal."""
+    from crpipe.campaign.campaign import Campaign
+    from crpipe.campaign.claims import record_data_keys
+
+    campaign = Campaign.open(config)
+    record_data_keys(campaign)
+    with Journal(campaign.paths.data_journal()).attempt(verb, name):
+        yield campaign
+
+
+@verb(steps, "count", reads="source, ranges", raises=OF_THE_SOURCE, page="data.md")
+def count(
+    *,
+    grown: Annotated[
+        bool, typer.Option("--grown", help="number the files, too, that were added after the last one")
+    ] = False,
+) -> None:
+    """Count the files of the source once, for `ranges.last: auto`; print the last file number."""
+    from crpipe.source.counting import count_files
+
+    with _attempt("count") as campaign:
+        print(count_files(campaign, Terminal(), grown=grown))
+
+
+@verb(steps, "tables", reads="source", raises=OF_THE_SOURCE, page="data.md#side-tables")
+def tables() -> None:
+    """Copy the side tables of `source.tables` next to the results, verified and hashed."""
+    from crpipe.source.side_tables import stage_tables
+
+    with _attempt("tables") as campaign:
+        stage_tables(campaign, Terminal())
+
+
+@verb(
+    steps,
+    "list",
+    RANGE,
+    reads="source, ranges",
+    raises=OF_THE_SOURCE,
+    page="data.md#where-the-raw-files-are",
+)
+def list_(name: RangeArgument) -> None:
+    """List one range of the source into its manifest."""
+    with importing():
+        from crpipe.source.listing import list_range
+
+    with _attempt_on("list", name) as (campaign, key):
+        list_range(campaign, key, Terminal())
+
+
+@verb(
+    steps,
+    "stage",
+    RANGE,
+    reads="source",
+    raises=[DataError, *OF_THE_SOURCE],
+    page="data.md#where-the-raw-files-are",
+)
+def stage(name: RangeArgument) -> None:
+    """Copy one range next to the results, each file verified before its name appears."""
+    with importing():
+        from crpipe.source.stage import stage_range
+
+    with _attempt_on("stage", name) as (campaign, key):
+        stage_range(campaign, key, Terminal())
+
+
+@verb(
+    steps,
+    "threshold",
+    reads="split, source.reader, reader",
+    raises=[DataError, SourceError, PluginError, MachineError],
+    page="data.md",
+)
+def threshold() -> None:
+    """Choose the outlier threshold as a quantile of the reference ranges."""
+    from crpipe.split.parts import choose_threshold
+
+    with _attempt("threshold") as campaign:
+        choose_threshold(campaign, Terminal())
+
+
+@verb(
+    steps,
+    "split",
+    RANGE,
+    reads="split, source.reader, reader, train.lease_wait_s",
+    raises=[DataError, SourceError, MissingExtra, PluginError, MachineError, LeaseError],
+    page="data.md#the-ledger",
+)
+def split(name: RangeArgument) -> None:
+    """Turn one staged range into shards, outliers and a balanced ledger."""
+    with importing():
+        from crpipe.split.split import split_range
+
+    with _attempt_on("split", name) as (campaign, key):
+        split_range(campaign, key, Terminal())
+
+
+@verb(
+    steps,
+    "consolidate",
+    reads="outliers, train.lease_wait_s",
+    raises=[DataError, MachineError, LeaseError],
+    page="data.md",
+)
+def consolidate() -> None:
+    """Merge the outliers of all ranges into shards of a chosen size."""
+    from crpipe.split.outliers import consolidate_outliers
+
+    with _attempt("consolidate") as campaign:
+        consolidate_outliers(campaign, Terminal())
+
+
+@verb(
+    steps,
+    "train",
+    RANGE,
+    reads="train, model, load",
+    raises=[TrainError, DataError, MissingExtra, PluginError, MachineError, LeaseError, DivergenceError],
+    page="training.md",
+)
+def train(
+    name: LinkArgument,
+    max_minutes: Annotated[float, typer.Option(help="snapshot and stop after this long; 0: never")] = 0.0,
+    profile: Annotated[int, typer.Option(help="steps to profile; 0: none")] = 0,
+) -> None:
+    """Train one link of the chain (or on `outliers`), from its last snapshot or the link before it."""
+    with importing():
+        from crpipe.workflow.rules import start_ranks
+
+    config = Settings.config()
+    start_ranks(config.train.nodes, config.train.processes_of_node, name)
+    with importing():
+        from crpipe.campaign.campaign import Campaign
+        from crpipe.train.link import train_link
+
+    campaign = Campaign.open(config)
+    link = pick(name, campaign.chain.names, "link")
+    train_link(campaign, link, Terminal(), max_minutes=max_minutes, profile_steps=profile)
+
+
+@verb(
+    steps,
+    "evaluate",
+    "--checkpoint best",
+    reads="evaluate, load.budget_items, train.device, train.threads",
+    raises=[TrainError, DataError, MissingExtra, PluginError, MachineError],
+    page="training.md#validation-the-best-checkpoint-stopping-early",
+)
+def evaluate(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="LINK",
+            help="a link; empty: that of --checkpoint",
+            autocompletion=completing(links),
+        ),
+    ] = "",
+    checkpoint: CheckpointOption = "",
+) -> None:
+    """Score the checkpoint of one link (or of `outliers`) on held-out events."""
+    with importing():
+        from crpipe.campaign.campaign import Campaign
+        from crpipe.inference.evaluate import evaluate_link
+
+    if not (name or checkpoint):
+        raise typer.BadParameter("name a link, or a checkpoint with --checkpoint best, latest, LINK or PATH")
+    campaign = Campaign.open(Settings.config())
+    link = pick(name, campaign.chain.names, "link") if name else ""
+    evaluate_link(campaign, link, Terminal(), checkpoint=checkpoint)
+
+
+def _events(incomplete: str) -> list[str]:
+    return [event for event in ("success", "failure", "stall") if event.startswith(incomplete)]
+
+
+@verb(steps, "notify", "stall", reads="notify, ranges, train", page="watching.md#notifications-crpipe-notify")
+def notify(
+    event: Annotated[str, typer.Argument(help="success, failure or stall", autocompletion=_events)],
+) -> None:
+    """Run the configured command of an event (section `notify`) with the status on its stdin."""
+    from crpipe.campaign.campaign import Campaign
+    from crpipe.report.notify import notify as run_command
+
+    config = Settings.campaign()
+    campaign = Campaign.open(config, "recorded")
+    print(run_command(campaign, event, source_token(config)), file=sys.stderr)

@@ -1,0 +1,274 @@
+"""Verbs that use a trained model: predict, generate, export, fork."""
+
+from __future__ import annotations
+
+import shlex
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from crpipe.cli import importing
+from crpipe.cli.help import RANGE, declare
+from crpipe.cli.terminal import CheckpointOption, Settings, Terminal, completing, finished_links, keys
+from crpipe.core.errors import (
+    ConfigError,
+    DataError,
+    MachineError,
+    MissingExtra,
+    PluginError,
+    SourceError,
+    TrainError,
+)
+from crpipe.core.files import size, write_text
+from crpipe.core.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from crpipe.campaign.campaign import Campaign
+
+# Handlers import what they call: a verb pays for its own libraries only (`status` starts without torch).
+# ruff: noqa: PLC0415
+
+
+use = typer.Typer()
+verb = partial(declare, "Use a model")
+
+MODEL_KEYS = "evaluate.batch_events, load.budget_items, train.threads"
+
+InputOption = Annotated[
+    list[Path], typer.Option("--in", readable=False, help="file to read; several: repeat --in")
+]
+
+
+MoreInputs = Annotated[
+    list[Path] | None, typer.Argument(metavar="FILE …", readable=False, help="more files to read")
+]
+
+
+DeviceOption = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="where to compute")]
+
+
+@verb(
+    use,
+    "predict",
+    "--checkpoint best --in measured.parquet --out predicted.parquet",
+    reads=f"{MODEL_KEYS}, source.tables",
+    raises=[TrainError, DataError, SourceError, MissingExtra, PluginError, MachineError],
+    page="export.md#predict",
+)
+def predict(
+    checkpoint: CheckpointOption,
+    inputs: InputOption,
+    out: Annotated[Path, typer.Option(readable=False, help="table to write: .parquet, .csv or .root")],
+    more: MoreInputs = None,
+    device: DeviceOption = "auto",
+    seed: Annotated[int, typer.Option(help="seed of everything random")] = 1,
+    table: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FILE",
+            help="a side table of these files in place of the campaign's; may be repeated",
+        ),
+    ] = None,
+    columns: Annotated[
+        str, typer.Option(help="columns to write, as NAME,NAME,…, in this order; all without it")
+    ] = "",
+) -> None:
+    """Predict for all events of raw files; the same command continues after a crash."""
+    with importing():
+        from crpipe.inference.predict import TableRequest, predict_files
+
+    campaign, path = _of_checkpoint(checkpoint)
+    files = [*inputs, *(more or ())]
+    request = TableRequest(
+        campaign=campaign, checkpoint=path, inputs=files, out=out, device=device, seed=seed
+    )
+    chosen = [name.strip() for name in columns.split(",") if name.strip()]
+    events = predict_files(request, Terminal(), tables=_tables(table or ()), columns=chosen)
+    print(describe_table(out, events))
+
+
+def _of_checkpoint(asked: str) -> tuple[Campaign, Path]:
+    """Open the campaign as its files describe it, and find what --checkpoint names."""
+    from crpipe.campaign.campaign import Campaign
+    from crpipe.inference.checkpoints import find_checkpoint
+
+    campaign = Campaign.open(Settings.config(), layout="recorded")
+    return campaign, find_checkpoint(asked, campaign.paths, lambda: campaign.chain.names)
+
+
+def describe_table(out: Path, events: int) -> str:
+    """Describe a table that was written: events, rows, columns and size."""
+    import pyarrow.parquet as pq
+
+    about = [counted(events, "event")]
+    if out.suffix == ".parquet":
+        file = pq.read_metadata(out)
+        if file.num_rows != events:
+            about.append(counted(file.num_rows, "row"))
+        about.append(f"columns {', '.join(pq.read_schema(out).names)}")
+    elif out.suffix == ".csv":
+        with out.open() as lines:
+            about.append(f"columns {', '.join(lines.readline().strip().split(','))}")
+    return f"{out}: {'; '.join([*about, size(out.stat().st_size)])}"
+
+
+def _tables(given: Iterable[str]) -> dict[str, Path]:
+    tables = {}
+    for each in given:
+        name, equals, path = each.partition("=")
+        if not (name and equals and path):
+            raise typer.BadParameter(
+                f"--table {each}: expected NAME=FILE, for example meta=test_meta.parquet"
+            )
+        tables[name] = Path(path)
+    return tables
+
+
+@verb(
+    use,
+    "generate",
+    "--checkpoint latest --in wanted.csv --out generated.parquet",
+    reads=MODEL_KEYS,
+    raises=[TrainError, DataError, SourceError, MissingExtra, PluginError, MachineError],
+    page="export.md#generate",
+)
+def generate(
+    checkpoint: CheckpointOption,
+    out: Annotated[Path, typer.Option(readable=False, help="table to write: .parquet, .csv or .root")],
+    inputs: Annotated[
+        list[Path] | None, typer.Option("--in", readable=False, help="file to read; several: repeat --in")
+    ] = None,
+    more: MoreInputs = None,
+    event: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=NUMBER,…", help="one event in place of a file; may be repeated"),
+    ] = None,
+    multiplicity: Annotated[
+        str, typer.Option(help="predicted, a number, column, or a column's name")
+    ] = "predicted",
+    cap: Annotated[int, typer.Option(help="most items in one event")] = 10_000_000,
+    seed: Annotated[int, typer.Option(help="seed of the generation")] = 1,
+    device: DeviceOption = "auto",
+    *,
+    flat: Annotated[
+        bool, typer.Option("--flat", help="one row for each item in place of each event")
+    ] = False,
+) -> None:
+    """Generate an event for each row: of a flat table of event columns (Parquet, CSV), or of raw files."""
+    with importing():
+        from crpipe.inference.predict import TableRequest, generate_files
+
+    files = [*(inputs or ()), *(more or ())]
+    if bool(files) == bool(event):
+        raise typer.BadParameter('name files with --in FILE, or events with --event "NAME=NUMBER,…"')
+    campaign, path = _of_checkpoint(checkpoint)
+    files = files or [write_events(event or (), out)]
+    request = TableRequest(
+        campaign=campaign, checkpoint=path, inputs=files, out=out, device=device, seed=seed
+    )
+    events = generate_files(request, Terminal(), multiplicity=multiplicity, cap=cap, flat=flat)
+    print(describe_table(out, events))
+
+
+def write_events(given: Sequence[str], out: Path) -> Path:
+    """Write events such as ``energy=1e6,angle=0.3`` into a CSV file beside ``out``; return its path.
+
+    Raise ConfigError where one is not NAME=NUMBER, or where they have different columns.
+    """
+    rows = [_event(text) for text in given]
+    names = list(rows[0])
+    for text, row in zip(given, rows, strict=True):
+        if set(row) != set(names):
+            raise ConfigError(
+                f"--event {text}: has the columns {', '.join(row)}, and the first one {', '.join(names)}; "
+                "give the same columns for every event"
+            )
+    path = out.with_name(f"{out.name}.events.csv")
+    lines = [",".join(names), *(",".join(row[name] for name in names) for row in rows)]
+    write_text(path, "\n".join([*lines, ""]))
+    return path
+
+
+def _event(text: str) -> dict[str, str]:
+    row = {}
+    for part in text.split(","):
+        name, equals, value = (word.strip() for word in part.partition("="))
+        try:
+            float(value)
+        except ValueError:
+            equals = ""
+        if not (name and equals):
+            raise ConfigError(
+                f'--event {text}: {part!r} is not NAME=NUMBER; for example --event "a=1e6,b=0.3"'
+            )
+        row[name] = value
+    return row
+
+
+@verb(
+    use,
+    "export",
+    "--checkpoint best --out model",
+    reads="source.reader, reader, train.workload",
+    raises=[DataError, MissingExtra, PluginError, MachineError],
+    page="export.md#export",
+)
+def export(
+    checkpoint: CheckpointOption,
+    out: Annotated[
+        Path, typer.Option(readable=False, help="directory for weights, options, tables, graphs and the card")
+    ],
+) -> None:
+    """Write a trained checkpoint for use elsewhere: weights, options, side tables, graphs, model card."""
+    with importing():
+        from crpipe.campaign.campaign import Campaign
+        from crpipe.inference.export import CARD, export_model
+
+    campaign, path = _of_checkpoint(checkpoint)
+    if campaign.config.source.reader:  # the card measures the training shards, which follow from its layout
+        campaign = Campaign.open(campaign.config)
+    export_model(campaign, path, out, Terminal())
+    print(f"{out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
+    options = [part for path in Settings.files for part in ("--config", str(path))]
+    options += [part for text in Settings.overrides for part in ("--set", text)]
+    print(f"next: read {out / CARD}, how to use it; or prove it with the command")
+    print(f"  {shlex.join(['crpipe', *options, 'check', '--export', str(out)])}")
+
+
+@verb(
+    use,
+    "fork",
+    f"--from {RANGE} --run gentler --set train.clip_norm=1.0",
+    reads="train, ranges",
+    raises=[DataError, MachineError],
+    page="training.md#changing-ones-mind",
+)
+def fork(
+    link: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            help="finished link after which the new run begins",
+            autocompletion=completing(finished_links),
+        ),
+    ],
+    run: Annotated[str, typer.Option(help="name of the new run")],
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="key.sub=value that the new run has; several: repeat it",
+            autocompletion=completing(keys),
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(readable=False, help="file to write; default: RUN.yaml")] = None,
+) -> None:
+    """Write the configuration of a run that goes on after a link of this one, under other settings."""
+    from crpipe.setup.fork import write_fork
+
+    files = Settings.config_files()
+    print(write_fork(files, Settings.overrides, link, run, changes or (), out or Path(f"{run}.yaml")))

@@ -1,1 +1,0 @@
-"""Looks at a source before a campaign runs, and at what was copied from it."""

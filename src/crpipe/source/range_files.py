@@ -1,0 +1,251 @@
+"""Which files make up a range: the one answer, for `list`, `plan`, `init`, `doctor` and `count` alike."""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+from collections import Counter
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from crpipe.campaign.raw_files import natural_key
+from crpipe.campaign.simulators import generated_entries, open_simulator
+from crpipe.core.errors import ConfigError, ListingError
+from crpipe.core.text import NullProgress
+from crpipe.source.positions import natural_order, shown
+from crpipe.source.sources import open_source
+from crpipe.source.uris import Kind, host_and_path, scheme_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+    from pathlib import Path
+
+    from crpipe.campaign.raw_files import Entry
+    from crpipe.core.ranges import Range
+    from crpipe.core.text import Progress
+    from crpipe.source.positions import RecordedPositions
+    from crpipe.source.retries import Deadline
+    from crpipe.source.sources import Source
+    from crpipe.source.uris import RangeSource, SourceOptions, SourcePattern
+
+Answer = TypeVar("Answer")
+
+
+class SourceFiles:
+    """Answers which files make up a range, for every verb; what all ranges share is asked once.
+
+    positions: the record of the numbers of a flat source's files; it is written where there is none yet, and
+    compared after that. Without it nothing is written.
+    """
+
+    def __init__(
+        self,
+        pattern: SourcePattern,
+        options: SourceOptions,
+        deadline: Deadline,
+        progress: Progress | None = None,
+        positions: RecordedPositions | None = None,
+    ) -> None:
+        self.pattern = pattern
+        self._options = options
+        self._deadline = deadline
+        self._progress = progress or NullProgress()
+        self._positions = positions
+
+    def of_range(self, name: Range) -> list[Entry]:
+        """List the files of a range in natural order; raise ListingError where any is known to be missing."""
+        return sorted(self._entries(name), key=lambda entry: natural_key(entry.path))
+
+    def _entries(self, name: Range) -> Sequence[Entry]:
+        kind = self.pattern.kind
+        if kind is Kind.SIMULATED:
+            simulator = open_simulator(self._options.simulator, self._options.simulator_options)
+            return generated_entries(simulator, name)
+        if kind is Kind.RANGES:
+            return self._matching(name)
+        if kind is Kind.RANGE_LISTS:
+            return self._described(read_list(self.pattern.list_file(name)))
+        if kind is Kind.NUMBERS:
+            return self._numbered(name)
+        return self._at_positions(name)
+
+    def _matching(self, name: Range) -> Sequence[Entry]:
+        """List the files of the range's own directory that match the pattern, and report the others."""
+        place = self.pattern.place(name)
+        others: list[str] = []
+
+        def chosen(file: str) -> bool:
+            if place.has(file):
+                return True
+            others.append(file)
+            return False
+
+        entries = entries_of(self._options, place, chosen, self._deadline)
+        if others:
+            names = shown([file if file.isprintable() else repr(file) for file in sorted(others)])
+            self._progress.message(
+                f"{name}: {len(entries) + len(others)} files listed, {len(entries)} match "
+                f"{place.pattern}, {len(others)} are left out: {names}"
+            )
+        return entries
+
+    def _described(self, files: Sequence[str]) -> Sequence[Entry]:
+        return described(self._options, files, relative(files), "source.files", self._deadline)
+
+    def _numbered(self, name: Range) -> Sequence[Entry]:
+        """List the files whose names hold the numbers of the range; every number must be there."""
+        place = self.pattern.place(name)
+        numbers: set[int] = set()
+        others = 0
+
+        def chosen(file: str) -> bool:
+            nonlocal others
+            number = self.pattern.number_of(file)
+            if number is None:
+                others += 1
+                return False
+            numbers.add(number)
+            return name.first <= number <= name.last
+
+        entries = entries_of(self._options, place, chosen, self._deadline)
+        if others:
+            self._progress.message(
+                f"{name}: {others} files in {place.folder} have other names and are ignored"
+            )
+        missing = [number for number in range(name.first, name.last + 1) if number not in numbers]
+        if missing:
+            files = [self.pattern.file_name(number) for number in missing]
+            held = f"{min(numbers)} to {max(numbers)}" if numbers else "none"
+            raise ListingError(
+                f"range {name}: {len(missing)} of {name.last - name.first + 1} files are missing in "
+                f"{place.folder}: {shown(files)} (numbers found: {held}); correct ranges.first or "
+                "ranges.last, skip the range with ranges.skip, or write a pattern with * to take the files "
+                "that exist"
+            )
+        return entries
+
+    def _at_positions(self, name: Range) -> Sequence[Entry]:
+        """List the files whose positions make up the range; positions are those of the first listing."""
+        names = self._by_position
+        files = names[name.first : name.last + 1]
+        if len(files) <= name.last - name.first:
+            raise ListingError(
+                f"range {name}: {self.pattern.shown} holds {len(names)} files, numbers 0 to "
+                f"{len(names) - 1}; set ranges.last to {len(names) - 1}, or to auto"
+            )
+        if self.pattern.kind is Kind.FLAT_LIST:
+            return self._described(files)
+        listed = frozenset(files)
+        entries = entries_of(self._options, self.pattern.whole(), listed.__contains__, self._deadline)
+        gone = sorted(listed - {entry.path for entry in entries})
+        if gone:
+            raise ListingError(
+                f"range {name}: {shown(gone)}: gone during the listing; run the same command again"
+            )
+        return entries
+
+    @cached_property
+    def _by_position(self) -> list[str]:
+        return self.by_position()
+
+    def by_position(self, *, grown: bool = False) -> list[str]:
+        """Name all files of a flat source by position; raise ListingError when they are not those recorded.
+
+        grown: number those that follow the recorded ones, too.
+        """
+        names, positions = self.names(), self._positions
+        if not names and not (positions and positions.exist()):
+            where = self.pattern.shown
+            raise ListingError(
+                f"{where}: no file there matches; correct source.uri, for example /data/*.parquet"
+            )
+        if positions is not None:
+            positions.settle(names, len(names) - 1, self.pattern.shown, self._progress, grown=grown)
+        return names
+
+    def ranges(self) -> list[Range]:
+        """Read the ranges in the names of directories (or of files), in order."""
+        ranges = {self.pattern.range_of(name) for name in self.names()}
+        return sorted(name for name in ranges if name is not None)
+
+    def numbers(self) -> list[int]:
+        """Read the numbers in the names of the files, in order."""
+        return sorted(
+            {number for each in self.names() if (number := self.pattern.number_of(each)) is not None}
+        )
+
+    def names(self) -> list[str]:
+        """Name all files that are in one list or one directory; of ranges with directories, these."""
+        pattern = self.pattern
+        if pattern.kind is Kind.FLAT_LIST:
+            return natural_order(read_list(pattern.list_file(None)))
+        place = pattern.whole()
+        if pattern.kind is Kind.RANGES and pattern.ranges_are_folders():
+            ask = (self._options, place.scheme, place.host, self._deadline)
+            return list(_ask(*ask, lambda source: source.folders(place)))
+        names: list[str] = []
+
+        def collect(name: str) -> bool:
+            if place.has(name):
+                names.append(name)
+            return False
+
+        entries_of(self._options, place, collect, self._deadline)
+        return natural_order(names)
+
+
+def entries_of(
+    options: SourceOptions, place: RangeSource, chosen: Callable[[str], bool], deadline: Deadline
+) -> Sequence[Entry]:
+    """List the chosen files of one directory."""
+    return _ask(options, place.scheme, place.host, deadline, lambda source: source.entries(place, chosen))
+
+
+def described(
+    options: SourceOptions, uris: Sequence[str], paths: Sequence[str], key: str, deadline: Deadline
+) -> Sequence[Entry]:
+    """Look up files of one source by their URIs; ``paths`` are the names that their copies will have."""
+    if not uris:
+        return []
+    places = {(scheme_of(uri, key), host_and_path(uri, key)[0]) for uri in uris}
+    if len(places) > 1:
+        raise ConfigError(f"{key}: mixes sources ({shown(list(uris))}); keep one kind in one list")
+    scheme, host = places.pop()
+    return _ask(options, scheme, host, deadline, lambda source: source.describe(uris, paths, key))
+
+
+def _ask(
+    options: SourceOptions,
+    scheme: str,
+    host: str,
+    deadline: Deadline,
+    question: Callable[[Source], Coroutine[Any, Any, Answer]],
+) -> Answer:
+    async def ask() -> Answer:
+        async with open_source(options, scheme, host, deadline) as source:
+            return await question(source)
+
+    return asyncio.run(ask())
+
+
+def read_list(path: Path) -> list[str]:
+    """Read a list of files; a plain name is relative to the list's own directory."""
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ConfigError(f"source.files: {path} cannot be read ({reason}); name an existing file") from error
+    uris = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    return [uri if "://" in uri else str(path.parent.absolute() / uri) for uri in uris]
+
+
+def relative(files: Sequence[str]) -> list[str]:
+    """Name each file relative to the directory that holds all of them; raise ConfigError for one twice."""
+    if not files:
+        return []
+    paths = [host_and_path(uri, "source.files")[1] for uri in files]
+    twice = [path for path, count in Counter(paths).items() if count > 1]
+    if twice:
+        raise ConfigError(f"source.files: the list names {shown(twice)} twice; remove one")
+    root = posixpath.commonpath([posixpath.dirname(path) for path in paths])
+    return [posixpath.relpath(path, root) for path in paths]

@@ -1,0 +1,248 @@
+"""What lies in a local folder, and which ``source.uri`` and ranges name it: for `init`, and for a typo."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import math
+import os
+import re
+import shlex
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crpipe.campaign.raw_files import natural_key
+from crpipe.core.errors import ConfigError, ListingError
+from crpipe.core.ranges import PATTERN, Range
+from crpipe.core.text import counted
+from crpipe.source.positions import shown
+from crpipe.source.range_files import SourceFiles, read_list
+from crpipe.source.retries import Deadline
+from crpipe.source.uris import RANGE, WILDCARDS, Kind, SourceOptions, SourcePattern, host_and_path, scheme_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MOST = 100_000  # names of one folder that are read for a message
+_RANGES = 10  # ranges that a folder of numbered files is cut into, about
+_LARGEST_STEP = 1000
+_NUMBER = re.compile(r"(.*?)(\d+)(\D*)")
+
+
+@dataclass(frozen=True, slots=True)
+class SuggestedRanges:
+    """What the source holds: one line for the user, and the section ``ranges`` that fits."""
+
+    text: str
+    ranges: dict[str, Any] = field(default_factory=dict)
+
+
+def suggest_ranges(uri: str, files: str = "") -> SuggestedRanges:
+    """Find the files that ``uri`` (or the list ``files``) names on this machine.
+
+    Raise ConfigError with what lies there, and the pattern to write, when there are none. Other schemes are
+    checked for their form alone.
+    """
+    folder = "" if files or scheme_of(uri) != "file" else host_and_path(uri)[1]
+    if folder and _is_folder(Path(folder)):
+        raise ConfigError(f"source.uri: {uri}: {_describe(Path(folder), option=True)}")
+    pattern = SourcePattern(uri, files)
+    if pattern.kind is Kind.FLAT_LIST:
+        count = len(read_list(Path(files)))
+        if not count:
+            raise ConfigError(f"source.files: {files}: the list names no file; write one path on each line")
+        return _flat(files, count, "files in the list")
+    if not folder or pattern.kind is Kind.RANGE_LISTS:
+        return SuggestedRanges("")
+    options = SourceOptions()
+    source = SourceFiles(pattern, options, Deadline(options.deadline_s, "the source"))
+    try:
+        suggestion = _ranges_of(source)
+    except ListingError as error:
+        raise ConfigError(f"source.uri: {uri}: {hint_of(pattern, option=True) or error}") from error
+    if suggestion is None:
+        hint = hint_of(pattern, option=True)
+        raise ConfigError(f"source.uri: {uri}: no file there matches; {hint}")
+    return suggestion
+
+
+def _ranges_of(source: SourceFiles) -> SuggestedRanges | None:
+    """Cut the files that match into ranges; None where there are none."""
+    pattern = source.pattern
+    if pattern.kind is Kind.RANGES:
+        ranges = source.ranges()
+        return _in_ranges(source, ranges) if ranges else None
+    if pattern.kind is Kind.NUMBERS:
+        numbers = source.numbers()
+        return _numbered(pattern, numbers) if numbers else None
+    place, names = pattern.whole(), source.names()
+    return _flat(place.pattern, len(names), f"files in {place.folder}") if names else None
+
+
+def _in_ranges(source: SourceFiles, ranges: Sequence[Range]) -> SuggestedRanges:
+    pattern = source.pattern
+    if not source.of_range(ranges[0]):
+        place, hint = pattern.place(ranges[0]), hint_of(pattern, ranges[0], option=True)
+        raise ConfigError(
+            f"source.uri: {pattern.uri}: no file in {place.folder} matches {place.pattern}; {hint}"
+        )
+    count = f"{len(ranges)} ranges in {pattern.whole().folder}, {ranges[0]} to {ranges[-1]}"
+    step = Counter(one.last - one.first + 1 for one in ranges).most_common(1)[0][0]
+    first, last = ranges[0].first, ranges[-1].last
+    tiles = [Range(start, start + step - 1) for start in range(first, last + 1, step)]
+    odd = sorted({*ranges} - {*tiles})
+    if odd:
+        return SuggestedRanges(
+            f"{count}; {shown(list(map(str, odd)))} does not fit between ranges of {step} files: set "
+            "ranges.first, ranges.last and ranges.step by hand"
+        )
+    missing = [str(tile) for tile in tiles if tile not in ranges]
+    note = f"; missing, so they are in ranges.skip: {shown(missing)}" if missing else ""
+    skip = {"skip": missing} if missing else {}
+    return SuggestedRanges(f"{count}{note}", {"first": first, "last": last, "step": step, **skip})
+
+
+def _numbered(pattern: SourcePattern, numbers: Sequence[int]) -> SuggestedRanges:
+    first, last = numbers[0], numbers[-1]
+    missing = last - first + 1 - len(numbers)
+    text = f"{len(numbers)} files {pattern.file_name(first)} to {pattern.file_name(last)}"
+    if missing:
+        text += (
+            f"; {missing} numbers between them are missing, which stops their ranges: name them in "
+            "ranges.skip, or write * in place of {number} to take the files that exist"
+        )
+    return SuggestedRanges(text, {"first": first, "last": last, "step": _step(len(numbers))})
+
+
+def _flat(what: str, count: int, where: str) -> SuggestedRanges:
+    return SuggestedRanges(f"{count} {where} ({what})", {"first": 0, "last": "auto", "step": _step(count)})
+
+
+def _step(files: int) -> int:
+    """Choose how many files make up a range: about ten ranges, of at most a thousand files."""
+    return min(_LARGEST_STEP, max(1, math.ceil(files / _RANGES)))
+
+
+# What is there in place of the files that a pattern names.
+
+
+def hint_of(pattern: SourcePattern, name: Range | None = None, *, option: bool = False) -> str:
+    """Describe what a local source holds in place of the files of a range, and what to write.
+
+    Empty where files match, and where they are named in lists or are not on this machine. option: name what
+    to write as an option of `crpipe init`, not as a key of the configuration.
+
+    Example: for /data/{range} with the directory /data/0000000-0000009 it names /data/{range}/*.parquet.
+    """
+    if pattern.files or scheme_of(pattern.uri) != "file":
+        return ""
+    place = pattern.place(name) if name is not None and pattern.kind is Kind.RANGES else pattern.whole()
+    folder, content = Path(place.folder), _scan(Path(place.folder))
+    closed = next((each for each in [*reversed(folder.parents), folder] if _is_closed(each, folder)), None)
+    if closed or (content is None and _is_folder(folder)):
+        return f"make it readable: chmod u+rx {shlex.quote(str(closed or folder))}, or ask its owner"
+    if content is not None and any(place.has(file) for file in content[0]):
+        return ""
+    named = Path(host_and_path(pattern.uri)[1])
+    if not {*pattern.uri} & {"{", *WILDCARDS}:
+        return _describe(named, option=option)
+    top = Path(pattern.whole().folder)
+    if name is not None and pattern.kind is Kind.RANGES:
+        there = sorted(each for each in itertools.chain(*(_scan(top) or ())) if pattern.range_of(each))
+        if there and name not in map(pattern.range_of, there):
+            ranges = "set ranges.first, ranges.last and ranges.step to what is there"
+            return f"{top} holds {shown(there)}; {ranges}"
+    return _describe(top, option=option)
+
+
+def _describe(folder: Path, *, option: bool) -> str:
+    """Describe what is in a folder, and its URI; of a folder that does not exist, its neighbours."""
+    content = _scan(folder)
+    if content is None:
+        return _describe_missing(folder)
+    files, folders = content
+    ranges = [name for name in folders if PATTERN.search(name)]
+    if ranges:
+        span = f"{ranges[0]} … {ranges[-1]}" if len(ranges) > 1 else ranges[0]
+        inside = _scan(folder / ranges[0]) or ([], [])
+        suffix = _usual_suffix(inside[0]) if inside[0] else ""
+        uri = f"{folder}/{PATTERN.sub(RANGE, ranges[0], count=1)}/*{suffix}"
+        advice = _advice("uri", uri, option=option)
+        return f"{folder} holds {len(ranges)} range directories ({span}); {advice}"
+    if files:
+        return _describe_files(folder, files, option=option)
+    if folders:
+        return f"{folder} holds the folders {shown(folders)} and no files; name the folder with the files"
+    return f"{folder} is empty"
+
+
+def _describe_files(folder: Path, files: list[str], *, option: bool) -> str:
+    suffix = _usual_suffix(files)
+    alike = [name for name in files if Path(name).suffix == suffix]
+    held = f"{folder} holds {counted(len(files), 'file')}, {len(alike)} of them *{suffix} ({shown(alike)})"
+    if suffix in (".txt", ".list", ".lst"):
+        advice = _advice("files", str(folder / alike[0]), option=option)
+        return f"{held}; if one of them is a list of files, {advice}"
+    plain, numbered = f"{folder}/*{suffix}", _number_uri(folder, alike)
+    if not numbered:
+        return f"{held}; {_advice('uri', plain, option=option)}"
+    return f"{held}; {_advice('uri', numbered, option=option)}, or {shlex.quote(plain)} for any names"
+
+
+def _advice(key: str, value: str, *, option: bool) -> str:
+    return f"write --{key} {shlex.quote(value)}" if option else f"write source.{key}: {value}"
+
+
+def _describe_missing(folder: Path) -> str:
+    parent = folder.parent
+    while not _is_folder(parent) and parent != parent.parent:
+        parent = parent.parent
+    missing = folder.relative_to(parent).parts[0]
+    names = sorted(name for name in itertools.chain(*(_scan(parent) or ())) if not name.startswith("."))
+    near = difflib.get_close_matches(missing, names, n=1)
+    if near:
+        rest = "/".join((near[0], *folder.relative_to(parent).parts[1:]))
+        return f"{parent / missing} does not exist; did you mean {parent / rest}?"
+    there = f"it holds {shown(names)}" if names else "it is empty"
+    return f"{parent / missing} does not exist; {parent} does, and {there}"
+
+
+def _number_uri(folder: Path, names: list[str]) -> str:
+    """Name files that differ by one number alone, ``batch_7.parquet`` or ``batch_07.parquet``; else empty."""
+    parts = [part for name in names if (part := _NUMBER.fullmatch(name))]
+    if len(parts) < len(names) or len({(part[1], part[3]) for part in parts}) != 1:
+        return ""
+    digits = {len(part[2]) for part in parts}
+    padded = any(part[2][0] == "0" and len(part[2]) > 1 for part in parts)
+    if padded and len(digits) != 1:
+        return ""
+    number = f"{{number:0{digits.pop()}}}" if padded else "{number}"
+    return f"{folder}/{parts[0][1]}{number}{parts[0][3]}"
+
+
+def _usual_suffix(files: Sequence[str]) -> str:
+    return Counter(Path(name).suffix for name in files).most_common(1)[0][0]
+
+
+def _scan(folder: Path) -> tuple[list[str], list[str]] | None:
+    """Name files and directories in a folder, at most MOST of them, in order; None when it cannot be read."""
+    try:
+        with os.scandir(folder) as found:
+            kinds = [(entry.name, entry.is_dir()) for entry in itertools.islice(found, MOST)]
+    except OSError:
+        return None
+    kinds.sort(key=lambda kind: natural_key(kind[0]))
+    return [name for name, is_dir in kinds if not is_dir], [name for name, is_dir in kinds if is_dir]
+
+
+def _is_folder(path: Path) -> bool:
+    return os.path.isdir(path)  # noqa: PTH112 - in a directory that may not be entered, nothing is one
+
+
+def _is_closed(folder: Path, listed: Path) -> bool:
+    """Return whether this user may not enter a directory that is there, nor list the one to be ``listed``."""
+    needed = os.X_OK | (os.R_OK if folder == listed else 0)
+    is_there = os.access(folder, os.F_OK, effective_ids=True)
+    return is_there and not os.access(folder, needed, effective_ids=True)

@@ -1,0 +1,230 @@
+"""A campaign's configuration and folder, as `crpipe init` writes them."""
+
+import errno
+import os
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+import crpipe
+from crpipe.config.loading import flatten, load_config, validate
+from crpipe.config.reference import entries
+from crpipe.core.errors import ConfigError, DiskError
+from crpipe.setup import init
+from crpipe.setup.init import (
+    SHOWN,
+    Answers,
+    changed_files,
+    complete,
+    compose,
+    extras_of,
+    lacking_tables,
+    render,
+    start_campaign,
+    starters,
+    workflow_files,
+    workflow_home,
+)
+
+REPOSITORY = Path(__file__).parents[3]
+READER = "crpipe.workloads.muons.reading.parquet:Bundles"
+
+
+def composed(folder, **answers):
+    return compose(complete(Answers(**{"workload": "muons", "uri": "synthetic://", **answers}), folder)[0])
+
+
+@pytest.mark.parametrize("workload", starters())
+@pytest.mark.parametrize("uri", ["synthetic://", "pelican://host/data/{range}/*.x"])
+def test_each_starter_is_a_configuration_that_its_file_says_whole(tmp_path, workload, uri):
+    tree = composed(tmp_path, workload=workload, uri=uri)
+    written = yaml.safe_load(render(tree))
+    (tmp_path / "crpipe.yaml").write_text(render(tree))
+    for name, value in flatten(tree):
+        assert dict(flatten(written))[name] == value
+    base = workflow_home() / "config" / "config.yaml"
+    config = load_config([base, tmp_path / "crpipe.yaml"])
+    assert config.results == f"results/{workload}"
+    assert config.simulates() == (uri == "synthetic://")
+
+
+def test_comments_are_those_of_the_keys(tmp_path):
+    text = render(composed(tmp_path))
+    meanings = {entry.dotted: entry.meaning for entry in entries(validate({}))}
+    joined = " ".join(line.strip().removeprefix("# ") for line in text.splitlines())
+    for key in SHOWN:
+        assert meanings[key] in joined
+
+
+def test_answers_win_over_the_starter(tmp_path):
+    uri = "pelican://host/{range}/*.x"
+    tree = composed(tmp_path, uri=uri, run="first", ranges={"last": 1999})
+    assert (tree["run"], tree["results"]) == ("first", "results/first")
+    assert tree["ranges"] == {"first": 0, "last": 1999, "step": 1000}
+    assert tree["source"]["reader"] == READER
+
+
+def test_a_relative_path_is_absolute_where_the_campaign_is_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.h5").touch()
+    for uri, folder, expected in (
+        ("*.h5", tmp_path / "trial", f"{tmp_path}/*.h5"),
+        ("*.h5", tmp_path, "*.h5"),
+        ("pelican://host/x", tmp_path / "trial", "pelican://host/x"),
+    ):
+        assert complete(Answers("muons", uri), folder)[0].uri == expected
+
+
+@pytest.mark.parametrize(
+    ("ranges", "skip"),
+    [
+        ({}, ["0000004-0000007"]),
+        ({"first": 0, "last": 11, "step": 4}, ["0000004-0000007"]),
+        ({"last": 3}, None),
+        ({"first": 8}, None),
+    ],
+)
+def test_missing_ranges_are_skipped_where_they_are_in_the_campaign(tmp_path, ranges, skip):
+    for name in ("0000000-0000003", "0000008-0000011"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.x").touch()
+    tree = composed(tmp_path, uri=f"{tmp_path}/{{range}}/*.x", ranges=ranges)
+    assert tree["ranges"].get("skip") == skip
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        ({"workload": ""}, "--workload: not given; write one of direction, muons, xec"),
+        ({"workload": "mions"}, "--workload mions: not known"),
+        ({"uri": ""}, "--uri: not given"),
+        ({"workload": "crpipe.workloads.muons:MuonGan"}, "--reader: this workload names none"),
+        ({"workload": "crpipe.workloads.muons:MuonGan", "reader": READER}, "--simulator: this workload"),
+        ({"ranges": {"last": 30}, "uri": "pelican://h/{range}/*"}, "not a whole number of steps of 1000"),
+    ],
+)
+def test_what_is_missing_or_wrong_is_named(tmp_path, answers, said):
+    with pytest.raises(ConfigError) as error:
+        composed(tmp_path, **answers)
+    assert said in str(error.value)
+
+
+def test_side_tables_of_the_reader_are_asked_for(tmp_path):
+    remote = "pelican://host/batch_{number}.parquet"
+    assert lacking_tables(composed(tmp_path, workload="direction", uri=remote)) == ["geometry", "meta"]
+    given = {"geometry": "/data/geometry.csv", "meta": "/data/meta.parquet"}
+    assert lacking_tables(composed(tmp_path, workload="direction", uri=remote, tables=given)) == []
+    assert lacking_tables(composed(tmp_path, workload="direction")) == []
+
+
+def test_extras_of_a_reader_and_of_an_evaluation():
+    assert extras_of("crpipe.workloads.xec.reading.root:RootFiles", "crpipe.workloads.xec:Regressor") == {
+        "root": "for the reader RootFiles"
+    }
+    assert extras_of(READER, "crpipe.workloads.muons:MuonFlow") == {"evaluate": "for the AUC of classifiers"}
+
+
+def test_braces_are_quoted_and_quotes_beside_them_come_back(tmp_path):
+    assert 'uri: "pelican://host/{range}/*.x"' in render(composed(tmp_path, uri="pelican://host/{range}/*.x"))
+    uri = 'pelican://host/the "new" ones/{range}/*.x'
+    assert yaml.safe_load(render(composed(tmp_path, uri=uri)))["source"]["uri"] == uri
+
+
+def test_the_workflow_is_at_the_root_of_a_checkout_and_beside_the_modules_of_a_wheel(tmp_path, monkeypatch):
+    assert workflow_home() == REPOSITORY
+    package = tmp_path / "site-packages" / "crpipe"
+    rules = package / "setup" / "folder" / "workflow" / "rules"
+    monkeypatch.setattr(crpipe, "__file__", str(package / "__init__.py"))
+    with pytest.raises(ConfigError, match="this installation has no workflow"):
+        workflow_home()
+    rules.mkdir(parents=True)
+    (rules / "common.smk").touch()
+    assert workflow_home() == package / "setup" / "folder"
+
+
+def test_every_file_that_the_workflow_names_is_among_them():
+    paths = {str(path) for path in workflow_files()}
+    workflow = REPOSITORY / "workflow"
+    assert {str(path.relative_to(REPOSITORY)) for path in workflow.rglob("*.smk")} <= paths
+    for rules in workflow.rglob("*.smk"):
+        for name in re.findall(r'SCRIPTS / "([^"]+)"|report/(\w+\.rst)', rules.read_text()):
+            assert any(path.endswith("".join(name)) for path in paths), name
+    assert {"config/config.yaml", "profiles/default/config.yaml", "slurm/config.yaml"} <= paths
+    assert not {path for path in paths if "test-clean-install" in path or "__pycache__" in path}
+
+
+def test_a_new_folder_gets_all_and_a_second_call_changes_nothing(tmp_path):
+    folder = tmp_path / "a b"
+    lines = start_campaign(folder, "run: x\n")
+    assert {str(path) for path in workflow_files()} <= {
+        str(path.relative_to(folder)) for path in folder.rglob("*")
+    }
+    assert "  cd " in "\n".join(lines)
+    assert f"'{folder}'" in "\n".join(lines)
+    assert changed_files(folder) == []
+    assert start_campaign(folder, "run: x\n")[0] == f"{folder}: nothing to change"
+
+
+def test_a_file_with_other_content_stops_all_of_it(tmp_path):
+    (tmp_path / "Snakefile").write_text("mine")
+    with pytest.raises(ConfigError) as error:
+        start_campaign(tmp_path, "run: x\n")
+    assert f"{tmp_path}/Snakefile: already there, with other content" in str(error.value)
+    assert "--force" in str(error.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["Snakefile"]
+
+
+def test_force_keeps_the_old_files(tmp_path):
+    start_campaign(tmp_path, "run: x\n")
+    start_campaign(tmp_path, "run: y\n", force=True)
+    start_campaign(tmp_path, "run: z\n", force=True)
+    texts = [(tmp_path / f"crpipe.yaml{end}").read_text() for end in ("", ".old", ".old2")]
+    assert texts == ["run: z\n", "run: x\n", "run: y\n"]
+
+
+def test_an_edited_profile_stays_where_the_workflow_is_there(tmp_path):
+    start_campaign(tmp_path, "run: x\n")
+    (tmp_path / "crpipe.yaml").unlink()
+    (tmp_path / "slurm" / "config.yaml").write_text("jobs: 3\n")
+    start_campaign(tmp_path, "run: x\n")
+    assert (tmp_path / "slurm" / "config.yaml").read_text() == "jobs: 3\n"
+    (tmp_path / "workflow" / "Snakefile").write_text("edited")
+    assert changed_files(tmp_path) == [Path("workflow/Snakefile")]
+
+
+def test_the_list_of_files_names_only_what_exists_or_may():
+    patterns = init._PATTERNS.read_text().splitlines()
+    for pattern in patterns:
+        assert pattern.startswith("#") or list(REPOSITORY.glob(pattern)), pattern
+
+
+def test_a_link_to_nowhere_is_in_the_way_and_force_keeps_it(tmp_path):
+    (tmp_path / "crpipe.yaml").symlink_to(tmp_path / "mounted later")
+    with pytest.raises(ConfigError, match="already there, with other content; nothing was written"):
+        start_campaign(tmp_path, "run: x\n")
+    start_campaign(tmp_path, "run: x\n", force=True)
+    assert (tmp_path / "crpipe.yaml.old").is_symlink()
+    assert not (tmp_path / "crpipe.yaml").is_symlink()
+
+
+def test_a_start_that_failed_in_the_middle_is_finished_by_the_next(tmp_path, monkeypatch):
+    """Whichever file it failed at: the folder was taken for one that has the workflow."""
+    whole = tmp_path / "whole"
+    start_campaign(whole, "run: a\n")
+    names = {path.relative_to(whole) for path in whole.rglob("*") if path.is_file()}
+    for number in range(len(names)):
+        folder, left = tmp_path / str(number), iter(range(number))
+
+        def publish(part, path, left=left):
+            if next(left, None) is None:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+            part.replace(path)
+
+        with monkeypatch.context() as failing:
+            failing.setattr("crpipe.core.files.publish", publish)
+            with pytest.raises(DiskError):
+                start_campaign(folder, "run: a\n")
+        start_campaign(folder, "run: a\n")
+        assert {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()} == names
