@@ -14,10 +14,10 @@ from crpipe.contract.cases import Case, refuse
 from crpipe.contract.test_reader import same_events
 from crpipe.events.batch import Events
 from crpipe.inference.event_displays import show_events
-from crpipe.inference.predict import (
+from crpipe.inference.predictor import (
+    Predictor,
     check_generated,
     checked_columns,
-    predict_block,
     predicted_columns,
     table_of,
 )
@@ -50,8 +50,7 @@ _FEW = (1, 2, 5)
 
 def _predict(case: Case, trained: LoadedModel, events: Events, seed: int = 1) -> Events | Columns:
     """Predict as the engine does: it refuses other shapes."""
-    with torch.no_grad():
-        return predict_block(trained, events, case.layout, torch.Generator().manual_seed(seed))
+    return Predictor(trained, torch.device("cpu")).predict(events, seed, case.layout)
 
 
 def _columns(events: Events, prediction: Events | Columns) -> Columns:

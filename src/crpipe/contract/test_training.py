@@ -23,7 +23,7 @@ from crpipe.events.shard_writer import write_shard
 from crpipe.inference.card import provenance
 from crpipe.inference.checkpoints import open_its_reader, open_model
 from crpipe.inference.export import CONFIG, Exportable, export_model
-from crpipe.inference.predict import predict_block
+from crpipe.inference.predictor import Predictor
 from crpipe.source.side_tables import stage_tables
 from crpipe.train.checkpoints import Store
 from crpipe.train.link_plan import LinkPlan
@@ -113,9 +113,9 @@ def train(case: Case, campaign: Campaign, stop: StopRequest | None = None) -> Sa
     link = campaign.chain.links[0]
     workload = case.workload()
     store = Store(campaign.paths.store(link.name), "0" * 16)
-    plan = LinkPlan.of(campaign, link)
+    plan = LinkPlan(campaign, link)
     world = World(0, 1, torch.device("cpu"))
-    saved = Trainer(campaign, plan, workload, world, NullProgress(), store, stop or StopRequest()).run()
+    saved = Trainer(plan, workload, world, NullProgress(), store, stop or StopRequest()).run()
     assert saved is not None
     return saved
 
@@ -147,8 +147,7 @@ def test_a_checkpoint_predicts(case: Case, tmp_path: Path) -> None:
     """Options, tables and weights of a checkpoint are enough: histograms are there in training alone."""
     campaign = tiny_campaign(case, tmp_path)
     trained = open_model(campaign, train(case, campaign).path)
-    with torch.no_grad():
-        predict_block(trained, case.events, campaign.layout, torch.Generator().manual_seed(1))
+    Predictor(trained, torch.device("cpu")).predict(case.events, 1, campaign.layout)
 
 
 @pytest.mark.slow
