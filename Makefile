@@ -56,7 +56,7 @@ FAULTS ?= 6000
 FAULT_SEED ?= 1
 
 # Its slow tests are part of test-all, all others of test.
-TESTS := tests/unit tests/properties tests/fuzz tests/outside
+TESTS := tests/unit tests/properties tests/fuzz tests/outside src/crpipe/contract
 
 VENV := .venv
 BIN := $(VENV)/bin

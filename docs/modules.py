@@ -12,7 +12,7 @@ PAGE = HERE / "architecture.md"
 SOURCE = HERE.parent / "src" / "crpipe"
 BEGIN, END = "```text\nsrc/crpipe/\n", "```\n"
 ROOMS = ["core", "config", "events", "campaign", "source", "split", "loading", "report", "train", "inference"]
-ROOMS += ["check", "setup", "workloads", "workflow", "cli", "api"]
+ROOMS += ["check", "setup", "workloads", "workflow", "cli", "api", "contract"]
 
 
 def tree():

@@ -36,7 +36,7 @@ def test_the_example_is_short():
         "config/simulated.yaml",
         "config/energy.yaml",
     }
-    assert len(commands) == 2
+    assert len(commands) == 3
     code = [line for name in reader_and_workload for line in files[name].splitlines()]
     assert len([line for line in code if line and not line.startswith(("import", "from", "#"))]) <= 90
 
@@ -60,7 +60,7 @@ def run(commands, folder):
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_code_of_the_page_runs(tmp_path):
-    files, (data, training) = blocks()
+    files, (data, training, contract) = blocks()
     for name in ("Snakefile", "workflow", "profiles"):
         (tmp_path / name).symlink_to(REPOSITORY / name)
     for name, text in files.items():
@@ -81,3 +81,7 @@ def test_the_code_of_the_page_runs(tmp_path):
     assert found["values"]["spread"] < 0.5
     assert "spread of log10(predicted / true energy)" in printed
     assert not re.search("muon|bundle|shower", printed)
+
+    tested = run(contract, tmp_path)
+    assert re.search(r"^\d\d passed", tested, re.MULTILINE)
+    assert "failed" not in tested

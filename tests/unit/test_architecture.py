@@ -41,6 +41,7 @@ LEVELS = (
     {"workflow"},
     {"cli"},
     {"api", "__main__"},
+    {"contract"},
     {"crpipe"},
 )
 # The package's own module opens a campaign for users; all others import it for its version alone.
@@ -50,8 +51,9 @@ ONLY = {
     "pelicanfs": {"source"},
     "fsspec": {"source"},
     "aiohttp": {"source"},
-    "torch": {"train", "inference", "workloads"},
+    "torch": {"train", "inference", "workloads", "contract"},
     "typer": {"cli"},
+    "pytest": {"contract"},
     "snakemake": {"workflow"},  # `crpipe run` becomes Snakemake; the rules import it themselves
 }
 COMMAND_LINE = {"cli"}

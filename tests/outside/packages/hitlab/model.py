@@ -20,7 +20,7 @@ class HitPosition:
     metrics = (
         Metric("distance_median", "median distance to the truth", "m", better="low", ideal=0.0),
         Metric("energy_bias", "mean of log10 predicted over true energy", better="near", ideal=0.0),
-        Metric("energy_correlation", "correlation of the energies", better="high", ideal=1.0),
+        Metric("energy_correlation", "correlation of the energies", better="high", ideal=1.0, groups=3),
     )
     event_columns = PREDICTED
     item_columns = ("detector", "time_ns", "charge_pe")

@@ -1,7 +1,5 @@
 """The two workloads: an event's direction depends on its own pulses alone, and means what it says."""
 
-import threading
-
 import numpy as np
 import pytest
 import torch
@@ -177,26 +175,6 @@ def test_turns_come_from_the_seed_alone():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_two_threads_may_collate_at_once():
-    workload, _ = build(rotate=True)
-    events = make_events(np.random.default_rng(0).integers(0, 300, 200))
-    index = np.arange(200)
-    alone = [workload.collate(events, index, (seed,)) for seed in range(8)]
-    found, gate = {}, threading.Barrier(2)
-
-    def work(seeds):
-        gate.wait()
-        found.update({seed: workload.collate(events, index, (seed,)) for seed in seeds})
-
-    threads = [threading.Thread(target=work, args=(range(start, 8, 2),)) for start in (0, 1)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for seed, batch in enumerate(alone):
-        assert all(torch.equal(batch[key], found[seed][key]) for key in batch)
-
-
 @pytest.mark.parametrize("choice", LOSSES)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("multiplicity", [[0], [0, 0], [3, 0, 40]])
@@ -303,17 +281,6 @@ def test_the_number_shown_in_training_is_the_angle_of_the_predictions():
     np.testing.assert_allclose(measured["angle_deg"], np.degrees(opening_angle(found, truth)), rtol=1e-6)
     np.testing.assert_allclose(measured["z_bias"], found[:, 2] - truth[:, 2], atol=1e-9)
     assert shown["angle_deg"].item() == pytest.approx(measured["angle_deg"].mean(), rel=1e-4)
-
-
-def test_every_weight_has_a_slope_and_is_trained():
-    for name in NAMES:
-        workload, model = build(name)
-        loss(workload, model, make_events([40, 3, 200]))[0].backward()
-        (phase,) = workload.phases()
-        trained = {id(weight) for weight in phase.params(model)}
-        for key, weight in model.named_parameters():
-            assert id(weight) in trained
-            assert weight.grad.abs().sum() > 0, key
 
 
 @pytest.mark.parametrize(

@@ -167,16 +167,6 @@ def test_size_is_what_collate_keeps(bundles):
     assert len(workload.collate(events, np.arange(5), (1,))["muons"]) == 21
 
 
-def test_prediction_is_repeatable_and_in_the_layout(bundles):
-    workload, model = build()
-    events = bundles([5] * 30)
-    one, same = (workload.predict(model, events, torch.Generator().manual_seed(3)) for _ in range(2))
-    assert one.items.dtype == np.float32
-    assert one.multiplicity.dtype == np.uint32
-    assert one.items.shape == (one.multiplicity.sum(), 3)
-    np.testing.assert_array_equal(one.items, same.items)
-
-
 def test_prediction_takes_given_multiplicities(bundles):
     workload, model = build()
     wanted = np.array([0, 300_000, 1])

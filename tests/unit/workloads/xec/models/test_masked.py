@@ -194,17 +194,6 @@ def test_losses_and_metrics_of_micro_batches_add_up(each):
         torch.testing.assert_close((first[name] + 3 * second[name]) / 4, value)
 
 
-def test_every_weight_has_a_slope_and_is_trained(each):
-    made, model = each
-    loss(made, model, GAMMAS, seed=(1,))[0].backward()
-    (phase,) = made.phases()
-    trained = {id(weight) for weight in phase.params(model)}
-    for name, weight in model.named_parameters():
-        assert id(weight) in trained
-        assert weight.grad is not None, name
-        assert weight.grad.abs().sum() > 0, name
-
-
 def test_a_validation_measures_the_hidden_sensors_in_the_units_of_the_codec(each):
     made, model = each
     found = validate(made, model, GAMMAS)
@@ -258,14 +247,6 @@ def test_a_prediction_finds_hidden_and_dead_sensors(each):
     for event in range(4):
         dead = found["sensor_id"][event][found["kind"][event] == DEAD]
         assert dead.tolist() == np.flatnonzero(~valid[event]).tolist()
-
-
-def test_a_prediction_depends_on_its_generator_alone(each):
-    made, model = each
-    first, same, other = (predict(made, model, GAMMAS, seed=seed) for seed in (1, 1, 2))
-    for name, values in first.items():
-        assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(values, same[name], strict=True))
-    assert not np.array_equal(first["sensor_id"][0], other["sensor_id"][0])
 
 
 def test_without_a_share_only_dead_sensors_are_found(built):

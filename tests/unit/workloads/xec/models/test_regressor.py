@@ -1,7 +1,5 @@
 """The workload Regressor: batches, losses and predictions mean what their names say."""
 
-import threading
-
 import numpy as np
 import pytest
 import torch
@@ -87,24 +85,6 @@ def test_channels_are_left_out_by_the_seed_alone_and_never_without_one():
     assert out[lit].float().mean().item() == pytest.approx(0.2, abs=0.02)
     assert torch.equal(torch.get_rng_state(), before)
     assert np.array_equal(collate(workload(), GAMMAS, seed=(1, 2))["sensors"], none)
-
-
-def test_two_threads_may_collate_at_once():
-    made = workload(channel_dropout=0.2, tasks=ALL_TASKS)
-    alone = [collate(made, GAMMAS, seed=(seed,)) for seed in range(6)]
-    found, gate = {}, threading.Barrier(2)
-
-    def work(seeds):
-        gate.wait()
-        found.update({seed: collate(made, GAMMAS, seed=(seed,)) for seed in seeds})
-
-    threads = [threading.Thread(target=work, args=(range(start, 6, 2),)) for start in (0, 1)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for seed, batch in enumerate(alone):
-        assert all(torch.equal(batch[key], found[seed][key]) for key in batch)
 
 
 @pytest.mark.parametrize("choice", ["smooth_l1", "l1", "mse", "gaussian_nll"])

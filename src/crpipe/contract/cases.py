@@ -1,0 +1,223 @@
+"""What the contract is tried on: a configuration of plug-ins, raw files for it, and a few of their events."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from crpipe.campaign.readers import CheckedReader, ReaderChoice
+from crpipe.campaign.simulators import file_names, open_simulator, written_tables
+from crpipe.config.loading import read_tree, validate
+from crpipe.core.errors import ConfigError
+from crpipe.events.batch import Events, concatenate
+from crpipe.events.histograms import count_columns
+from crpipe.inference.checkpoints import LoadedModel
+from crpipe.inference.inputs import RawInput
+from crpipe.train.workload import WorkloadCall, give_histograms, open_workload, with_weights
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from crpipe.campaign.simulators import Simulator
+    from crpipe.config.loading import Config
+    from crpipe.core.ranges import Range
+    from crpipe.events.layout import Layout
+    from crpipe.train.workload import Batch, Workload
+
+KEYS = {"reader": "source.reader", "simulator": "source.simulator", "workload": "train.workload"}
+MOST_EVENTS = 64
+WEIGHTS = "contract_weight"  # event column of the contract's own weights, where the layout has none
+_SHIPPED = "contract.yaml"  # what all cases of a workload share, and the cases
+
+
+def refuse(method: str, expected: str, found: str) -> NoReturn:
+    """Fail with one sentence; method: ``module:Class.method``."""
+    pytest.fail(f"{method}: expected {expected}, found {found}", pytrace=False)
+
+
+class Case:
+    """One configuration: its plug-ins, built anew for each use, raw files, and some of their events."""
+
+    def __init__(self, config: Config, data: Sequence[Path] = ()) -> None:
+        """Name the plug-ins; data: raw files, empty: those of the simulator, or of source.uri."""
+        self.config = config
+        self.name = config.run
+        self._data = tuple(data)
+        self.folder = Path(tempfile.mkdtemp(prefix="crpipe-contract-"))
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+
+    def plugin(self, kind: str) -> str:
+        """Name the reader, simulator or workload as module:Name; empty: the case has none."""
+        section, _, key = KEYS[kind].partition(".")
+        name: str = getattr(getattr(self.config, section), key)
+        return name
+
+    def has(self, kind: str) -> bool:
+        """Return whether the case names a reader, simulator or workload."""
+        return bool(self.plugin(kind))
+
+    def plugin_key(self, kind: str) -> tuple[str, str]:
+        """Return what makes two cases of one kind of plug-in the same: its name and options."""
+        options = self.config.options("model" if kind == "workload" else kind)
+        return self.plugin(kind), repr((options, self._data if kind == "reader" else ()))
+
+    def simulator(self) -> Simulator:
+        """Build the simulator."""
+        return open_simulator(self.plugin("simulator"), self.config.options("simulator"))
+
+    def reader(self) -> CheckedReader:
+        """Build the reader, whose blocks are then compared with its layout."""
+        return ReaderChoice(self.plugin("reader"), self.config.options("reader"), self.tables).open()
+
+    def workload(self) -> Workload:
+        """Build the workload, with its side tables and histograms."""
+        name = self.plugin("workload")
+        workload = open_workload(name, self.config.options(), self.tables)
+        histograms = count_columns(self.events.columns, self.config.split.histograms)
+        give_histograms(workload, name, histograms)
+        return workload
+
+    def trained(self, seed: int = 1) -> LoadedModel:
+        """Return a workload with fresh weights, in the form in which the engine holds a trained one."""
+        workload = self.workload()
+        torch.manual_seed(seed)
+        model = workload.model().eval()
+        with torch.no_grad():  # many a layer begins with zeros, behind which nothing would be seen
+            for weight in model.parameters():
+                weight.add_(0.02 * torch.randn(weight.shape))
+        counters = {"counters": {"step": 0}}
+        return LoadedModel(self.folder, self.plugin("workload"), workload, model, counters, "")
+
+    @property
+    def layout(self) -> Layout:
+        """The columns that the reader declares."""
+        return self._reader.layout
+
+    @cached_property
+    def _reader(self) -> CheckedReader:
+        return self.reader()
+
+    @property
+    def range(self) -> Range:
+        """The first range of the campaign."""
+        return self.config.all_ranges()[0]
+
+    @cached_property
+    def tables(self) -> Mapping[str, Path]:
+        """The side tables: those of the simulator, and local files of source.tables."""
+        tables = {name: Path(uri.removeprefix("file://")) for name, uri in self.config.source.tables.items()}
+        missing = [f"source.tables.{name}: {path}" for name, path in tables.items() if not path.is_file()]
+        if missing:
+            raise ConfigError(f"{missing[0]}: no file on this machine; copy the table, and name the copy")
+        if self.plugin("simulator"):
+            tables |= written_tables(self.simulator(), self.folder / "tables")
+        return tables
+
+    @cached_property
+    def files(self) -> tuple[Path, ...]:
+        """Raw files: those that were named, else those of the simulator, else local ones of source.uri."""
+        if self._data:
+            return self._data
+        if self.plugin("simulator"):
+            simulator, raw = self.simulator(), self.folder / "raw"
+            raw.mkdir()
+            names = file_names(simulator, self.range)
+            for name in names:
+                simulator.write(self.range, name, self.config.seed, raw / name)
+            return tuple(raw / name for name in names)
+        found = sorted(_local(self.config.source.uri))
+        if not found:
+            raise ConfigError(f"{self.name}: no raw files to try; name some with --crpipe-data FILE")
+        return tuple(found[:2])
+
+    @cached_property
+    def events(self) -> Events:
+        """The first events of the raw files that training would see: outliers are left out."""
+        most, threshold = min(self.config.load.batch_events, MOST_EVENTS), self.config.split.threshold
+        blocks: list[Events] = []
+        for block in RawInput(self.files, self._reader.reader, self.tables).blocks(most, 1 << 62):
+            few = np.flatnonzero(block.multiplicity <= threshold) if not self.layout.fixed else None
+            blocks.append(block if few is None else block.take(few))
+            if sum(map(len, blocks)) >= most:
+                break
+        events = concatenate(blocks) if blocks else None
+        if events is None or not len(events):
+            raise ConfigError(f"{self.files[0]}: no event to try the contract on; name other files")
+        return events.part(0, min(most, len(events))).copy()
+
+    def batch(
+        self,
+        workload: Workload,
+        events: Events,
+        index: NDArray[Any] | None = None,
+        seed: tuple[int, ...] = (),
+    ) -> Batch:
+        """Collate events as the trainer does, with their weights; PluginError when collate raises."""
+        chosen = np.arange(len(events)) if index is None else index
+        with WorkloadCall(workload, "collate", events, chosen):
+            batch = workload.collate(events, chosen, seed)
+        weight = self.layout.weight or (WEIGHTS if WEIGHTS in events.columns else "")
+        return with_weights(batch, events, chosen, weight)
+
+    def weighted(self, events: Events, weights: NDArray[Any]) -> Events:
+        """Return the events with other weights, in the column of the layout if it has one."""
+        name = self.layout.weight or WEIGHTS
+        kind = events.columns[name].dtype if self.layout.weight else np.float32
+        return Events({**events.columns, name: weights.astype(kind)}, events.multiplicity, events.items)
+
+    def weights(self, events: Events) -> NDArray[Any]:
+        """Return how much each event counts: [N]; 1 where nothing weighs them."""
+        column: NDArray[Any] = events.columns.get(self.layout.weight or WEIGHTS, np.ones(len(events)))
+        return column
+
+    def without_items(self, events: Events, number: int) -> Events:
+        """Return the events, one of them without its items."""
+        ends, counts = events.offsets(), events.multiplicity.copy()
+        counts[number] = 0
+        items = np.delete(events.items, slice(ends[number], ends[number + 1]), axis=0)
+        return Events(events.columns, counts, items)
+
+
+def cases_of(paths: Sequence[str], keys: Sequence[str], data: Sequence[str]) -> Case:
+    """Return the case of configuration files, further keys and raw files; a URI is needed by no test."""
+    tree, origin = read_tree([Path(path) for path in paths], keys)
+    tree.setdefault("run", "case")
+    return Case(validate(tree, origin), [Path(path) for path in data])
+
+
+def shipped_cases() -> list[Case]:
+    """Return the cases of every workload of crpipe's own, from the ``contract.yaml`` in its folder."""
+    workloads = files("crpipe.workloads")
+    described = [
+        yaml.safe_load(folder.joinpath(_SHIPPED).read_text())
+        for folder in sorted(workloads.iterdir(), key=lambda each: each.name)
+        if folder.joinpath(_SHIPPED).is_file()
+    ]
+    return [
+        Case(validate({"run": name, **each["always"], **tree}))
+        for each in described
+        for name, tree in each["cases"].items()
+    ]
+
+
+def _local(uri: str) -> list[Path]:
+    """List the local files of a URI with any number in place of its placeholders."""
+    pattern, depth = "", 0
+    for letter in uri.removeprefix("file://"):
+        depth += (letter == "{") - (letter == "}")
+        pattern += "" if depth or letter == "}" else letter
+        pattern += "*" * (letter == "}")
+    root = Path("/") if pattern.startswith("/") else Path()
+    return [path for path in root.glob(pattern.lstrip("/")) if path.is_file()] if pattern else []

@@ -1,0 +1,266 @@
+"""The contract of phases and losses: a mean over events, whatever batch they are in; finite gradients."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+
+from crpipe.contract.cases import Case, refuse
+from crpipe.loading.microbatch import micro_batches
+from crpipe.train.workload import OptimizerSpec, Phase, WorkloadCall
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+    from torch import Tensor, nn
+
+    from crpipe.events.batch import Events
+    from crpipe.train.workload import Metrics, Workload
+
+KIND = "workload"
+_DRAWS = 16  # of a loss with random numbers, whose means are compared
+_SIGMAS = 6.0
+_EXACT = 1e-4  # relative; sums of float32 in another order
+_MICRO = 3  # micro-batches of a batch
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A workload with a model whose losses are computed."""
+
+    case: Case
+    workload: Workload
+    model: nn.Module
+    phases: list[Phase]
+
+    @classmethod
+    def of(cls, case: Case) -> Trial:
+        """Build workload, model and phases."""
+        trained = case.trained()
+        return cls(case, trained.workload, trained.model, trained.workload.phases())
+
+    def loss(
+        self, phase: Phase, events: Events, index: NDArray[Any] | None = None, draw: int = 1
+    ) -> tuple[Tensor, Metrics]:
+        """Compute the loss of a phase as the trainer does, with the random numbers of ``draw``."""
+        batch = self.case.batch(self.workload, events, index, (draw,))
+        torch.manual_seed(draw)
+        generator = torch.Generator().manual_seed(draw)
+        with WorkloadCall(self.workload, f"phases()[{phase.name!r}].loss", events, index):
+            return phase.loss(self.model, batch, generator)
+
+    def value(self, phase: Phase, events: Events, parts: Sequence[NDArray[Any]], draw: int) -> float:
+        """Add up the losses of parts of a batch by their shares of its events, or of their weights."""
+        weights = self.case.weights(events)
+        shares = [float(weights[part].sum()) for part in parts]
+        losses = [float(self.loss(phase, events, part, draw)[0].detach()) for part in parts]
+        return sum(share * loss for share, loss in zip(shares, losses, strict=True)) / sum(shares)
+
+    def is_random(self, phase: Phase, events: Events) -> bool:
+        """Return whether a loss depends on its random numbers."""
+        whole = [np.arange(len(events))]
+        one, other = (self.value(phase, events, whole, draw) for draw in (1, 2))
+        return not math.isclose(one, other, rel_tol=1e-6)
+
+    def compare(self, phase: Phase, one: _Side, other: _Side, law: str) -> None:
+        """Fail unless both sides have the same loss; with random numbers: the same mean of many."""
+        random = self.is_random(phase, one[0])
+        draws = range(1, 1 + _DRAWS) if random else range(1, 2)
+        first, second = (
+            np.array([self.value(phase, events, parts, draw) for draw in draws])
+            for events, parts in (one, other)
+        )
+        scale = abs(first.mean()) + abs(second.mean()) + first.std() + second.std()
+        allowed = 10 * _EXACT * scale + 1e-6 if not random else 1e-3 * scale
+        allowed += _SIGMAS * math.sqrt((first.var() + second.var()) / len(draws)) if random else 0.0
+        apart = abs(first.mean() - second.mean())
+        if not apart <= allowed:
+            found = f"{first.mean():.6g} and {second.mean():.6g}"
+            refuse(self.named(phase), law, found)
+
+    def named(self, phase: Phase) -> str:
+        """Name the loss of a phase."""
+        return f"{self.case.plugin(KIND)}: the loss of phase {phase.name}"
+
+
+_Side = tuple["Events", "Sequence[NDArray[Any]]"]
+
+
+def _all(events: Events) -> list[NDArray[np.int64]]:
+    return [np.arange(len(events))]
+
+
+def test_phases_are_phases(case: Case) -> None:
+    """A list of Phase, each with a name and an optimizer of its own; the same each time."""
+    method, workload = f"{case.plugin(KIND)}.phases", case.workload()
+    phases: Any = workload.phases()
+    if not isinstance(phases, list | tuple) or not phases:
+        refuse(method, "a list of Phase", type(phases).__name__)
+    for phase in phases:
+        if not isinstance(phase, Phase) or not isinstance(phase.optimizer, OptimizerSpec):
+            refuse(method, "a list of Phase with an OptimizerSpec each", type(phase).__name__)
+    names = [phase.name for phase in phases]
+    if len({*names}) != len(names):
+        refuse(method, "a name of its own for each phase", f"{names}")
+    if names != [phase.name for phase in workload.phases()]:
+        refuse(method, "the same phases each time", "others the second time")
+
+
+def test_every_parameter_is_in_a_phase(case: Case) -> None:
+    """What no phase trains stays as it began; freeze it (requires_grad_(False)) if that is meant."""
+    trial = Trial.of(case)
+    named = dict(trial.model.named_parameters())
+    places = {id(parameter): name for name, parameter in named.items()}
+    trained: set[int] = set()
+    for phase in trial.phases:
+        own = {id(parameter) for parameter in phase.params(trial.model)}
+        if not own:
+            refuse(f"{case.plugin(KIND)}.phases", f"parameters in phase {phase.name}", "none")
+        if not own <= places.keys():
+            refuse(
+                f"{case.plugin(KIND)}.phases",
+                f"parameters of the model in {phase.name}",
+                "one of another model",
+            )
+        trained |= own
+    left = [name for name, each in named.items() if each.requires_grad and id(each) not in trained]
+    if left:
+        refuse(
+            f"{case.plugin(KIND)}.phases",
+            "every parameter in a phase, or frozen by the model",
+            f"{left[0]} in none",
+        )
+
+
+def test_a_loss_is_a_scalar_with_detached_metrics(case: Case) -> None:
+    """(scalar, {name: detached scalar}), the same for the same random numbers; the batch stays as it was."""
+    trial = Trial.of(case)
+    for phase in trial.phases:
+        result: Any = trial.loss(phase, case.events)
+        if not isinstance(result, tuple) or len(result) != len(("loss", "metrics")):
+            refuse(trial.named(phase), "(scalar, metrics)", type(result).__name__)
+        loss, metrics = result
+        if not isinstance(loss, torch.Tensor) or loss.shape != ():
+            refuse(trial.named(phase), "a scalar", f"{getattr(loss, 'shape', type(loss).__name__)}")
+        if not loss.requires_grad:
+            refuse(trial.named(phase), "a loss that depends on the model", "one without gradients")
+        for name, value in metrics.items():
+            if not isinstance(value, torch.Tensor) or value.shape != () or value.requires_grad:
+                kind = type(value).__name__ if not isinstance(value, torch.Tensor) else f"{list(value.shape)}"
+                refuse(trial.named(phase), f"the metric {name} as a detached scalar tensor", kind)
+        again, _ = trial.loss(phase, case.events)
+        if loss.item() != again.item():
+            refuse(trial.named(phase), "the same for the same generator", f"{loss.item()} and {again.item()}")
+        watched = [
+            phase.watched_metric,
+            *phase.smoothed,
+            *([phase.throttle.metric] if phase.throttle else []),
+        ]
+        missing = [name for name in watched if name not in {"loss", *metrics}]
+        if missing:
+            refuse(
+                trial.named(phase), f"the metric {missing[0]}, which the phase watches", f"{sorted(metrics)}"
+            )
+
+
+def test_a_loss_changes_no_batch(case: Case) -> None:
+    """All phases of a step share their batch."""
+    trial = Trial.of(case)
+    for phase in trial.phases:
+        batch = case.batch(trial.workload, case.events, None, (1,))
+        before = {name: value.clone() for name, value in batch.items()}
+        phase.loss(trial.model, batch, torch.Generator().manual_seed(1))
+        changed = [name for name in before if not torch.equal(before[name], batch[name])] or [
+            *batch.keys() ^ before
+        ]
+        if changed:
+            refuse(trial.named(phase), "its batch unchanged", f"another {changed[0]!r} after the call")
+
+
+def test_a_loss_is_the_weighted_sum_of_its_micro_batches(case: Case) -> None:
+    """A mean over events: a batch larger than load.budget_items is cut, and ranks share it."""
+    trial, events = Trial.of(case), case.events
+    size = trial.workload.size(events)
+    parts = micro_batches(size, max(1, -(-int(size.sum()) // _MICRO)))
+    if len(parts) == 1:
+        parts = np.array_split(np.arange(len(events)), min(_MICRO, len(events)))
+    for phase in trial.phases:
+        law = "a mean over events: of a batch, and of its parts by their shares of events, the same"
+        trial.compare(phase, (events, _all(events)), (events, parts), law)
+
+
+def test_the_order_of_events_does_not_matter(case: Case) -> None:
+    """The loss is one of a set of events."""
+    trial, events = Trial.of(case), case.events
+    mixed = np.random.default_rng(3).permutation(len(events))
+    for phase in trial.phases:
+        law = "the same in any order of the events"
+        trial.compare(phase, (events, _all(events)), (events, [mixed]), law)
+
+
+@pytest.mark.parametrize("weight", [2.0, 0.0])
+def test_an_event_counts_as_often_as_its_weight_says(case: Case, weight: float) -> None:
+    """Of weight 2 like two events, of weight 0 like none."""
+    trial, events = Trial.of(case), case.events
+    if not getattr(trial.workload, "weighted", False):
+        pytest.skip("it is not `weighted`")
+    own = np.where(np.arange(len(events)) % 3 == 0, weight, 1.0)
+    copies = np.repeat(np.arange(len(events)), own.astype(int))
+    alike = case.weighted(events.take(copies), np.ones(len(copies)))
+    for phase in trial.phases:
+        law = f"an event of weight {weight:g} to count like {weight:g} events"
+        given = case.weighted(events, own)
+        trial.compare(phase, (given, _all(given)), (alike, _all(alike)), law)
+
+
+def _small_batches(case: Case) -> Iterator[tuple[str, Events]]:
+    events = case.events
+    yield "a batch", events
+    yield "one event alone", events.part(0, 1)
+    largest = int(np.argmax(events.multiplicity))
+    yield "the largest event alone", events.part(largest, largest + 1)
+    if not case.layout.fixed:
+        yield "a batch with an event without items", case.without_items(events, len(events) // 2)
+        yield "an event without items alone", case.without_items(events.part(0, 1), 0)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_losses_and_gradients_are_finite(case: Case, precision: str) -> None:
+    """Of any batch, in training mode, also under autocast (train.precision)."""
+    trial = Trial.of(case)
+    trial.model.train()
+    reached: set[str] = set()
+    for phase in trial.phases:
+        own = {id(parameter) for parameter in phase.params(trial.model)}
+        for what, events in _small_batches(case):
+            trial.model.zero_grad(set_to_none=True)
+            with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+                loss, _ = trial.loss(phase, events)
+            if not torch.isfinite(loss):
+                refuse(trial.named(phase), f"a finite loss of {what} in {precision}", f"{loss.item()}")
+            if loss.requires_grad:
+                loss.backward()  # type: ignore[no-untyped-call]
+            for name, parameter in trial.model.named_parameters():
+                if parameter.grad is None or id(parameter) not in own:
+                    continue
+                if parameter.grad.any():
+                    reached.add(name)
+                if not torch.isfinite(parameter.grad).all():
+                    refuse(
+                        trial.named(phase), f"finite gradients of {what} in {precision}", f"others of {name}"
+                    )
+    trained = {id(each) for phase in trial.phases for each in phase.params(trial.model)}
+    named = {name: each for name, each in trial.model.named_parameters() if id(each) in trained}
+    left = [name for name, each in named.items() if each.requires_grad and name not in reached]
+    if left:
+        refuse(
+            f"{case.plugin(KIND)}.phases",
+            "a gradient of every parameter by its phase's loss",
+            f"none of {left[0]}",
+        )

@@ -1,0 +1,328 @@
+"""The contract of what a trained workload gives: a row for each event in order, finite numbers, figures."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from crpipe.contract.cases import Case, refuse
+from crpipe.contract.test_reader import same_events
+from crpipe.events.batch import Events
+from crpipe.inference.event_displays import show_events
+from crpipe.inference.predictor import (
+    Predictor,
+    check_generated,
+    checked_columns,
+    predicted_columns,
+    table_of,
+)
+from crpipe.report.figure_context import FigureContext, figures_of
+from crpipe.split.hashing import identities
+from crpipe.train.workload import (
+    Baseline,
+    Generates,
+    Histograms,
+    ShowsEvents,
+    Validates,
+    WorkloadCall,
+    WritesTable,
+    weighed,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from crpipe.inference.checkpoints import LoadedModel
+    from crpipe.train.workload import Columns
+
+KIND = "workload"
+BASELINE = "the baseline"
+_ALONE = 4  # events that are predicted one by one
+_FEW = (1, 2, 5)
+
+
+def _predict(case: Case, trained: LoadedModel, events: Events, seed: int = 1) -> Events | Columns:
+    """Predict as the engine does: it refuses other shapes."""
+    return Predictor(trained, torch.device("cpu")).predict(events, seed, case.layout)
+
+
+def _columns(events: Events, prediction: Events | Columns) -> Columns:
+    """Return numbers of each event to compare, those of lists and items as their sums."""
+    if isinstance(prediction, Events):
+        owner = np.repeat(np.arange(len(events)), prediction.multiplicity)
+        sums = {
+            f"sum of item column {number}": np.bincount(owner, values, len(events))
+            for number, values in enumerate(prediction.items.T)
+        }
+        return {**predicted_columns(events, prediction), **sums}
+    return {
+        name: np.array([each.sum(dtype=float) for each in values]) if values.dtype == object else values
+        for name, values in prediction.items()
+    }
+
+
+def _same(one: Columns, other: Columns, *, exactly: bool = False) -> str:
+    """Name the first column that differs; empty without any."""
+    if one.keys() != other.keys():
+        return f"other columns, {sorted(one.keys() ^ other.keys())}"
+    for name, values in one.items():
+        if values.dtype.kind not in "biuf":
+            alike = np.array_equal(values, other[name])
+        else:
+            first, second = values.astype(float), other[name].astype(float)
+            scale = np.nanmax(np.abs(first), initial=0.0) if np.isfinite(first).any() else 0.0
+            rtol, atol = (0.0, 0.0) if exactly else (1e-3, 1e-4 * scale + 1e-6)
+            alike = first.shape == second.shape and np.allclose(first, second, rtol, atol, equal_nan=True)
+        if not alike:
+            return f"another {name}"
+    return ""
+
+
+def test_predictions_follow_from_their_arguments(case: Case) -> None:
+    """The same for the same seed; events and weights stay as they were."""
+    trained, events = case.trained(), copy.deepcopy(case.events)
+    method = f"{trained.name}.predict"
+    weights = {name: value.clone() for name, value in trained.model.state_dict().items()}
+    first = _columns(events, _predict(case, trained, events))
+    if not same_events(
+        case.events,
+        Events({n: events.columns[n] for n in case.events.columns}, events.multiplicity, events.items),
+    ):
+        refuse(method, "its events unchanged", "other values after the call")
+    changed = [
+        name for name, value in trained.model.state_dict().items() if not torch.equal(value, weights[name])
+    ]
+    if changed:
+        refuse(method, "the model unchanged", f"another {changed[0]}")
+    apart = _same(first, _columns(events, _predict(case, trained, events)), exactly=True)
+    if apart:
+        refuse(method, "the same prediction for the same seed", apart)
+    made = _predict(case, trained, events)
+    if isinstance(made, Events) and made.multiplicity.dtype != np.uint32:
+        refuse(method, "multiplicities of uint32", f"{made.multiplicity.dtype}")
+
+
+def test_a_prediction_does_not_depend_on_the_other_events(case: Case) -> None:
+    """One event alone, and all in another order, have the predictions that they have together."""
+    trained, events = case.trained(), case.events
+    method = f"{trained.name}.predict"
+    whole = _columns(events, _predict(case, trained, events))
+    if _same(whole, _columns(events, _predict(case, trained, events, seed=2)), exactly=True):
+        pytest.skip("it draws random numbers")
+    mixed = np.random.default_rng(5).permutation(len(events))
+    apart = _same(
+        {n: v[mixed] for n, v in whole.items()},
+        _columns(events.take(mixed), _predict(case, trained, events.take(mixed))),
+    )
+    if apart:
+        refuse(method, "one row for each event, in their order", f"{apart} in another order")
+    for number in np.linspace(0, len(events) - 1, _ALONE).astype(int):
+        alone = events.take(np.array([number]))
+        apart = _same(
+            {n: v[[number]] for n, v in whole.items()}, _columns(alone, _predict(case, trained, alone))
+        )
+        if apart:
+            refuse(method, f"the same for event {number} alone as among others", apart)
+
+
+def test_predictions_have_the_same_columns_for_any_events(case: Case) -> None:
+    """Of one event, of one without items, and beside the columns that identify an event."""
+    trained, events = case.trained(), case.events
+    whole = _predict(case, trained, events)
+    table_of({name: events.columns[name] for name in case.layout.key}, predicted_columns(events, whole))
+    small = [events.part(0, 1)]
+    if not case.layout.fixed:
+        small += [case.without_items(events.part(0, 1), 0), case.without_items(events, len(events) - 1)]
+    for few in small:
+        other = _predict(case, trained, few)
+        names = [sorted(_columns(each, found)) for each, found in ((events, whole), (few, other))]
+        if names[0] != names[1]:
+            refuse(f"{trained.name}.predict", f"the columns {names[0]} of any events", f"{names[1]}")
+        for name, values in _columns(few, other).items():
+            if values.dtype.kind == "f" and np.isinf(values).any():
+                refuse(f"{trained.name}.predict", f"{name} finite, or NaN where nobody knows it", "infinity")
+
+
+def test_a_validation_has_a_number_for_each_event(case: Case) -> None:
+    """What validation_metrics declare, [N] each, the same for the same seed."""
+    trained, events = case.trained(), case.events
+    workload = trained.workload
+    if not isinstance(workload, Validates):
+        pytest.skip("it has no `validate`")
+
+    def measure() -> Columns:
+        torch.manual_seed(7)
+        with torch.no_grad(), WorkloadCall(workload, "validate", events):
+            return workload.validate(trained.model, events, torch.Generator().manual_seed(1))
+
+    method, columns = (
+        f"{trained.name}.validate",
+        checked_columns(measure(), len(events), f"{trained.name}.validate"),
+    )
+    declared = [metric.name for metric in workload.validation_metrics]
+    if sorted(columns) != sorted(declared):
+        refuse(method, f"the columns of validation_metrics, {sorted(declared)}", f"{sorted(columns)}")
+    if _same(columns, checked_columns(measure(), len(events), method), exactly=True):
+        refuse(method, "the same numbers for the same seed", "others")
+    bad = [name for name, values in columns.items() if not np.isfinite(values.astype(float)).all()]
+    if bad:
+        refuse(method, f"finite values of {bad[0]}", "others")
+
+
+def _sized(truth: Events, prediction: Events | Columns, count: int) -> tuple[Events, Events | Columns]:
+    index = np.arange(count)
+    if isinstance(prediction, Events):
+        return truth.take(index), prediction.take(index)
+    few = truth.take(index)
+    bare = Events(few.columns, few.multiplicity, np.empty((0, 0), np.float32))
+    return bare, {name: values[index] for name, values in prediction.items()}
+
+
+def _score(case: Case, trained: LoadedModel, pair: tuple[Events, Any], folder: Path) -> dict[str, float]:
+    """Score as an evaluation does; a truth of columns has no items."""
+    truth = weighed(pair[0], case.layout.weight)
+    folder.mkdir(exist_ok=True)
+    with figures_of(FigureContext("contract", copies=False)), WorkloadCall(trained.workload, "score", truth):
+        return {
+            str(name): float(value) for name, value in trained.workload.score(truth, pair[1], folder).items()
+        }
+
+
+def _judge(case: Case, trained: LoadedModel, truth: Events, numbers: dict[str, float], what: str) -> None:
+    """Fail where a declared number that the events are enough for is missing, or not finite.
+
+    A baseline may lack what it does not predict, such as an uncertainty.
+    """
+    groups = len(np.unique(identities([truth.columns[name] for name in case.layout.group])))
+    for metric in trained.workload.metrics:
+        if metric.groups > groups or metric.needs or (what == BASELINE and metric.name not in numbers):
+            continue
+        if not np.isfinite(numbers.get(metric.name, np.nan)):
+            refuse(
+                f"{trained.name}.score",
+                f"a finite {metric.name}, which `metrics` declares, of {what} of {len(truth)} events",
+                f"{numbers.get(metric.name, sorted(numbers))}",
+            )
+
+
+@pytest.mark.slow  # it makes all figures, several times
+def test_scores_of_model_and_baseline_are_finite(case: Case, tmp_path: Path) -> None:
+    """All declared numbers, of all events and of few; figures are written; nothing is changed."""
+    trained, events = case.trained(), case.events
+    found: dict[str, Events | Columns] = {"predictions": _predict(case, trained, events)}
+    if isinstance(trained.workload, Baseline):
+        with WorkloadCall(trained.workload, "baseline", events):
+            made = [trained.workload.baseline(events) for _ in range(2)]
+        method = f"{trained.name}.baseline"
+        columns, again = (checked_columns(each, len(events), method) for each in made)
+        if _same(columns, again, exactly=True):
+            refuse(method, "the same columns for the same events", "others")
+        found[BASELINE] = columns
+    for what, prediction in found.items():
+        for count in (*(few for few in _FEW if few < len(events)), len(events)):
+            truth, few = _sized(events, prediction, count)
+            numbers = _score(case, trained, (truth, few), tmp_path / f"{count}-{what.split()[-1]}")
+            _judge(case, trained, truth, numbers, what)
+    _whole_figures(f"{trained.name}.score", tmp_path)
+
+
+def _whole_figures(method: str, folder: Path) -> None:
+    for path in folder.rglob("*.svg"):
+        if "</svg>" not in path.read_text(errors="replace"):
+            refuse(method, f"{path.name} to be a whole SVG figure", "one without an end")
+
+
+@pytest.mark.slow
+def test_chosen_events_are_shown(case: Case, tmp_path: Path) -> None:
+    """Places among the events, and numbers with names of their own."""
+    trained, events = case.trained(), case.events
+    if not isinstance(trained.workload, ShowsEvents):
+        pytest.skip("it has no `shown`")
+    truth, prediction = _sized(events, _predict(case, trained, events), len(events))
+    pair = (weighed(truth, case.layout.weight), prediction)
+    known = _score(case, trained, (truth, prediction), tmp_path)
+    show_events(trained, pair, [events], case.layout.weight, tmp_path, known)
+    _whole_figures(f"{trained.name}.show", tmp_path)
+
+
+def test_a_table_of_its_own_is_a_table(case: Case) -> None:
+    """The same columns for any block of events, because all blocks go into one file."""
+    trained, events = case.trained(), case.events
+    workload = trained.workload
+    if not isinstance(workload, WritesTable):
+        pytest.skip("it has no `table`")
+    tables = []
+    for few in (events, events.part(0, 1)):
+        with WorkloadCall(workload, "table", few):
+            tables.append(workload.table(few, _predict(case, trained, few)))
+    if not all(isinstance(table, pa.Table) for table in tables):
+        refuse(f"{trained.name}.table", "a pyarrow.Table", type(tables[0]).__name__)
+    if tables[0].schema != tables[1].schema:
+        refuse(
+            f"{trained.name}.table", "the same columns and types for any events", f"{tables[1].schema.names}"
+        )
+
+
+def test_histograms_are_arrays(case: Case) -> None:
+    """Named arrays of numbers for TensorBoard."""
+    trained, events = case.trained(), case.events
+    if not isinstance(trained.workload, Histograms):
+        pytest.skip("it has no `histograms`")
+    with torch.no_grad(), WorkloadCall(trained.workload, "histograms", events):
+        found = trained.workload.histograms(trained.model, events, torch.Generator().manual_seed(1))
+    bad = [name for name, values in found.items() if not np.isfinite(np.asarray(values, float)).all()]
+    if not found or bad:
+        refuse(f"{trained.name}.histograms", "named arrays of finite numbers", f"{bad or 'none'}")
+
+
+def test_generated_events_follow_from_the_seed(case: Case) -> None:
+    """The items that were asked for, with the columns that were given; others for another seed."""
+    trained, events = case.trained(), case.events
+    workload = trained.workload
+    if not isinstance(workload, Generates):
+        pytest.skip("it has no `generate`")
+    asked = Events(
+        events.columns, np.zeros(len(events), np.uint32), np.empty((0, len(case.layout.items)), np.float32)
+    )
+
+    def drawn(seed: int) -> tuple[NDArray[Any], Events]:
+        """Draw the numbers of items with one seed, the items with another."""
+        first, second = (torch.Generator().manual_seed(each) for each in (1, seed))
+        with torch.no_grad(), WorkloadCall(workload, "generate", asked):
+            counts = np.asarray(workload.multiplicities(trained.model, asked, first))
+            return counts, workload.generate(trained.model, asked, counts.astype(np.int64), second)
+
+    counts, made = drawn(1)
+    if counts.shape != (len(events),) or counts.dtype.kind not in "iu" or counts.min() < 0:
+        refuse(
+            f"{trained.name}.multiplicities",
+            f"[{len(events)}] numbers of at least 0",
+            f"{counts.dtype} {counts.shape}",
+        )
+    check_generated(made, len(events), case.layout, f"{trained.name}.generate")
+    method = f"{trained.name}.generate"
+    if not np.array_equal(made.multiplicity, counts):
+        refuse(method, "the numbers of items that were asked for", "others")
+    lost = [
+        name
+        for name, values in events.columns.items()
+        if name not in made.columns or not np.array_equal(made.columns[name], values)
+    ]
+    if lost:
+        refuse(method, f"the column {lost[0]} as it was given", "another one")
+    if not np.isfinite(made.items).all():
+        refuse(method, "finite items", "others")
+    counts_again, same = drawn(1)
+    if not np.array_equal(counts, counts_again):
+        refuse(f"{trained.name}.multiplicities", "the same numbers for the same seed", "others")
+    if not same_events(made, same):
+        refuse(method, "the same events for the same seed", "others")
+    if len(made.items) and same_events(made, drawn(2)[1]):
+        refuse(method, "other events for another seed", "the same ones")

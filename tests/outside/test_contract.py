@@ -1,0 +1,36 @@
+"""The contract suite on packages from outside crpipe, as their author runs it: in a folder of their own."""
+
+import re
+
+import pytest
+
+from outside.lab import HITS, TILES, Lab, changed
+
+SUITE = ("-m", "pytest", "-q", "-p", "crpipe.contract.plugin", "--pyargs", "crpipe.contract")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [HITS, TILES], ids=["hits", "tiles"])
+def test_a_package_from_outside_keeps_the_contract(settings, tmp_path):
+    lab = Lab.begin(tmp_path / "lab", settings)
+    done = lab.python(*SUITE, "--crpipe-config", "crpipe.yaml")
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"^\d\d passed", done.stdout, re.MULTILINE)
+
+
+def test_what_is_wrong_is_a_sentence(tmp_path):
+    lab = Lab.begin(tmp_path / "lab", changed(TILES, source__reader="brokenlab.reading:LosesTiles"))
+    done = lab.python(*SUITE, "--crpipe-config", "crpipe.yaml", "-k", "test_rows_are_as_the_layout_says")
+    assert done.returncode == 1, done.stdout
+    assert "expected 64 tiles in each event, found 63" in done.stdout
+    assert "Traceback" not in done.stdout
+
+
+def test_without_pytest_one_sentence_says_what_to_install(tmp_path):
+    lab = Lab.begin(tmp_path / "lab", TILES)
+    done = lab.python("-c", "import sys; sys.modules['pytest'] = None; import crpipe.contract")
+    line = done.stderr.splitlines()[-1]
+    assert line.endswith(
+        "pytest is needed to run the contract's tests and is not installed; "
+        "install it with pip install 'crpipe[contract]'"
+    )

@@ -1,0 +1,316 @@
+"""Mistakes that people make, one line each, in a small package: the suite has a sentence for each."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import small_lab
+from crpipe.config.loading import validate
+from crpipe.contract import (
+    test_batches,
+    test_losses,
+    test_predictions,
+    test_reader,
+    test_simulator,
+    test_training,
+)
+from crpipe.contract.cases import Case
+from crpipe.core.errors import CrpipeError
+
+SOURCE = Path(small_lab.__file__).read_text()
+OF_READER, OF_SIMULATOR = (test_reader,), (test_simulator,)
+OF_WORKLOAD = (test_batches, test_losses, test_predictions, test_training)
+COUNTS_CALLS = """self.calls = 1 + vars(self).get("calls", 0) * model.training
+        weight = batch["weight"]
+        wrong = self.calls * (self.guess(model, batch) - batch["energy"]).square()"""
+# What is tried, the line, the mistake, and what the suite says of it.
+MISTAKES = {
+    "the last block is lost": (
+        OF_READER,
+        "range(0, len(events), self.block)",
+        "range(0, len(events) - self.block, self.block)",
+        r"HitFiles.totals: expected \(14, \d+\), as rows gave for hits_0.npz, found \(20, \d+\)",
+    ),
+    "a block is changed after it was given": (
+        OF_READER,
+        "    yield events.part(first, min(first + self.block, len(events)))",
+        "    yield events.part(first, min(first + self.block, len(events)))\n            events.items[:] = 0",
+        r"HitFiles.rows: expected blocks that stay as they were given, found one that changed later",
+    ),
+    "a damaged file is an empty one": (
+        OF_READER,
+        'raise FormatError(f"{path}: no .npz file ({error})") from error',
+        "return HitMaker(None).again({f.name: np.zeros(0, f.dtype) for f in LAYOUT.events}, 1)",
+        r"HitFiles.rows: expected an error that names hits_0.npz, cut to 0%, found none",
+    ),
+    "an error of another kind": (
+        OF_READER,
+        "raise FormatError(",
+        "raise RuntimeError(",
+        r"HitFiles.rows: expected FormatError for hits_0.npz, found PluginError",
+    ),
+    "an error without the file": (
+        OF_READER,
+        'FormatError(f"{path}: no',
+        'FormatError(f"it is no',
+        r"HitFiles.rows: expected an error that names hits_0.npz, cut to 50%, found it is no .npz file",
+    ),
+    "another unit": (
+        OF_READER,
+        'file["items"].astype(np.float32)',
+        'file["items"].astype(np.float32) * np.float32(1e9)',
+        r"HitFiles.rows: expected x_m within -100 to 100 in hits_0.npz, found",
+    ),
+    "float64": (
+        OF_READER,
+        'file["items"].astype(np.float32)',
+        'file["items"].astype(np.float64)',
+        r"items: expected float32 \[M, K\], found float64",
+    ),
+    "any option is taken": (
+        OF_READER,
+        'HitFilesOptions(BaseModel, frozen=True, extra="forbid")',
+        "HitFilesOptions(BaseModel, frozen=True)",
+        r'HitFilesOptions: expected an unknown option to be refused \(extra="forbid"\), found it is taken',
+    ),
+    "random numbers without a seed": (
+        OF_SIMULATOR,
+        "rng = np.random.default_rng([seed, number])",
+        "rng = np.random.default_rng()",
+        r"HitMaker.write: expected the same bytes of hits_0.npz for the same seed, found other bytes",
+    ),
+    "one seed for all": (
+        OF_SIMULATOR,
+        "rng = np.random.default_rng([seed, number])",
+        "rng = np.random.default_rng([number])",
+        r"HitMaker.write: expected other bytes of hits_0.npz for another seed, found the same bytes",
+    ),
+    "the same events in each file": (
+        OF_SIMULATOR,
+        'number = int(file.removesuffix(".npz").removeprefix("hits_"))',
+        "number = 0",
+        r"HitMaker.write: expected other events in hits_1.npz than in hits_0.npz, found the same bytes",
+    ),
+    "another file": (
+        OF_SIMULATOR,
+        'with path.open("wb")',
+        'with path.with_suffix(".bin").open("wb")',
+        r"HitMaker.write: expected the files that `files` names, no others, found \['hits_0.bin', ",
+    ),
+    "simulated again with the same numbers": (
+        OF_SIMULATOR,
+        "rng = np.random.default_rng(seed)\n        energy",
+        "rng = np.random.default_rng(1)\n        energy",
+        r"HitMaker.again: expected other events for another seed, found the same ones",
+    ),
+    "the generator of the process": (
+        OF_WORKLOAD,
+        "np.random.default_rng(seed).normal(0, 1e-3, len(part))",
+        "np.random.normal(0, 1e-3, len(part))",
+        r"HitEnergy.collate: expected random numbers from `seed` alone, found a draw from the process's gen",
+    ),
+    "collate in place": (
+        OF_WORKLOAD,
+        "        x, charge = part.items.T\n",
+        "        part.items[:, 0] += 1\n        x, charge = part.items.T\n",
+        r"HitEnergy.collate: expected its events and index unchanged, found other values after the call",
+    ),
+    "collate in float64": (
+        OF_WORKLOAD,
+        "shift.astype(np.float32)",
+        "shift",
+        r"HitEnergy.collate: expected 'energy' of float32, found float64",
+    ),
+    "arrays in place of tensors": (
+        OF_WORKLOAD,
+        '"energy": torch.from_numpy(energy)',
+        '"energy": energy',
+        r"HitEnergy.collate: expected 'energy' as a tensor on the CPU, found ndarray",
+    ),
+    "one tensor for all batches": (
+        OF_WORKLOAD,
+        '"energy": torch.from_numpy(energy)',
+        '"energy": vars(self).setdefault("kept", torch.zeros(64))[: len(part)].copy_(torch.tensor(energy))',
+        r"HitEnergy.collate: expected tensors of its own for each batch, found tensors that a later call ",
+    ),
+    "a size that depends on the batch": (
+        OF_WORKLOAD,
+        "return events.multiplicity",
+        "return np.sort(events.multiplicity)",
+        r"HitEnergy.size: expected the same size in any batch, found another one among other events",
+    ),
+    "a method with another name": (
+        OF_WORKLOAD,
+        "def baseline(",
+        "def base_line(",
+        r"HitEnergy.base_line: expected the name baseline, found base_line, which nothing calls",
+    ),
+    "half a pair": (
+        OF_WORKLOAD,
+        "def multiplicities(",
+        "def draw_counts(",
+        r"HitEnergy: expected multiplicities beside generate, found generate alone",
+    ),
+    "a sum in place of a mean": (
+        OF_WORKLOAD,
+        "mean = (wrong * weight).sum() / weight.sum()",
+        "mean = (wrong * weight).sum()",
+        r"HitEnergy: the loss of phase fit: expected a mean over events: of a batch, and of its parts",
+    ),
+    "weights that do not count": (
+        OF_WORKLOAD,
+        "mean = (wrong * weight).sum() / weight.sum()",
+        "mean = wrong.mean()",
+        r"HitEnergy: the loss of phase fit: expected an event of weight [02] to count like [02] events",
+    ),
+    "the scalar alone": (
+        OF_WORKLOAD,
+        'return mean, {"squared": mean.detach()}',
+        "return mean",
+        r"HitEnergy: the loss of phase fit: expected \(scalar, metrics\), found Tensor",
+    ),
+    "a loss for each event": (
+        OF_WORKLOAD,
+        'return mean, {"squared": mean.detach()}',
+        "return wrong, {}",
+        r"HitEnergy: the loss of phase fit: expected a scalar, found torch.Size\(\[20\]\)",
+    ),
+    "a metric with its gradients": (
+        OF_WORKLOAD,
+        "mean.detach()}",
+        "mean}",
+        r"HitEnergy: the loss of phase fit: expected the metric squared as a detached scalar tensor, found",
+    ),
+    "no mean of no hits": (
+        OF_WORKLOAD,
+        "count.clamp_min(1)",
+        "count",
+        r"HitEnergy: the loss of phase fit: expected a finite loss of a batch with an event without items",
+    ),
+    "half of the network": (
+        OF_WORKLOAD,
+        "lambda model: model.parameters()",
+        'lambda model: model["each"].parameters()',
+        r"HitEnergy.phases: expected every parameter in a phase, or frozen by the model, found whole.weight",
+    ),
+    "one phase alone": (
+        OF_WORKLOAD,
+        'return [Phase("fit", lambda model: model.parameters(), self.loss, adam, average=True)]',
+        'return Phase("fit", lambda model: model.parameters(), self.loss, adam, average=True)',
+        r"HitEnergy.*(phases|Phase)",
+    ),
+    "predictions one short": (
+        OF_WORKLOAD,
+        "10 ** self.guess(model, batch).numpy()",
+        "10 ** self.guess(model, batch).numpy()[1:]",
+        r"HitEnergy.predict: the column energy_gev_predicted has the shape \[19\], expected \[20\]",
+    ),
+    "predictions in another order": (
+        OF_WORKLOAD,
+        "10 ** self.guess(model, batch).numpy()",
+        "np.sort(10 ** self.guess(model, batch).numpy())",
+        r"HitEnergy.predict: expected one row for each event, in their order, found another energy_gev_pred",
+    ),
+    "predictions that depend on the others": (
+        OF_WORKLOAD,
+        "10 ** self.guess(model, batch).numpy()",
+        "10 ** self.guess(model, {**batch, 'count': batch['count'] / batch['count'].mean()}).numpy()",
+        r"HitEnergy.predict: expected the same for event 0 alone as among others",
+    ),
+    "a validation of another name": (
+        OF_WORKLOAD,
+        'return {"distance": np.abs',
+        'return {"distances": np.abs',
+        r"HitEnergy.validate: expected the columns of validation_metrics, \['distance'\], found \['dist",
+    ),
+    "a score of another name": (
+        OF_WORKLOAD,
+        'return {"bias": float(',
+        'return {"offset": float(',
+        r"HitEnergy.score: expected a finite bias, which `metrics` declares, .* 1 events, found \['offset'\]",
+    ),
+    "a score that is not a number": (
+        OF_WORKLOAD,
+        "float(np.average(ratio, weights=truth.columns",
+        "float('nan' if len(truth) < 2 else np.average(ratio, weights=truth.columns",
+        r"HitEnergy.score: expected a finite bias, .* of predictions of 1 events, found nan",
+    ),
+    "a baseline by chance": (
+        OF_WORKLOAD,
+        "10 ** (events.multiplicity / 5)",
+        "10 ** np.random.default_rng().uniform(size=len(events))",
+        r"HitEnergy.baseline: expected the same columns for the same events, found others",
+    ),
+    "generated without the generator": (
+        OF_WORKLOAD,
+        "torch.rand(int(multiplicity.sum()), 2, generator=generator)",
+        "torch.rand(int(multiplicity.sum()), 2)",
+        r"HitEnergy.generate: expected the same events for the same seed, found others",
+    ),
+    "a loss that counts its calls": (
+        OF_WORKLOAD,
+        'wrong, weight = (self.guess(model, batch) - batch["energy"]).square(), batch["weight"]',
+        COUNTS_CALLS,
+        r"HitEnergy: expected the same checkpoint after a kill and a resume, found",
+    ),
+}
+
+
+def case_of(module):
+    """A case of the small package under another name of its module."""
+    source = {"uri": "synthetic://", "reader": f"{module}:HitFiles", "simulator": f"{module}:HitMaker"}
+    return Case(
+        validate(
+            {
+                "run": "small",
+                "source": source,
+                "ranges": {"first": 0, "last": 1, "step": 2},
+                "load": {"batch_events": 20},
+                "train": {"workload": f"{module}:HitEnergy"},
+            }
+        )
+    )
+
+
+def sentences(case, modules, tmp_path_factory):
+    """Yield what every test of some modules of the suite says of a case, where it fails."""
+    for module in modules:
+        for name, test in vars(module).items():
+            if not name.startswith("test_"):
+                continue
+            marks = {mark.name: mark.args for mark in getattr(test, "pytestmark", [])}
+            argument, values = marks.get("parametrize", ("", [None]))
+            for value in values:
+                given = {argument: value} if argument else {}
+                if "tmp_path" in inspect.signature(test).parameters:
+                    given["tmp_path"] = tmp_path_factory.mktemp("contract")
+                try:
+                    test(case=case, **given)
+                except pytest.skip.Exception:
+                    pass
+                except (pytest.fail.Exception, CrpipeError) as failure:
+                    yield str(failure)
+
+
+def test_the_small_package_keeps_the_contract(tmp_path_factory):
+    case = case_of("small_lab")
+    assert [*sentences(case, (*OF_READER, *OF_SIMULATOR, *OF_WORKLOAD), tmp_path_factory)] == []
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_has_its_sentence(name, tmp_path_factory, monkeypatch):
+    modules, right, wrong, sentence = MISTAKES[name]
+    assert SOURCE.count(right) >= 1
+    module = f"lab_{[*MISTAKES].index(name)}"
+    folder = tmp_path_factory.mktemp("lab")
+    (folder / f"{module}.py").write_text(SOURCE.replace(right, wrong, 1))
+    monkeypatch.syspath_prepend(str(folder))
+    said = []
+    for each in sentences(case_of(module), modules, tmp_path_factory):
+        assert "\n" not in each
+        if re.search(sentence, each):
+            return
+        said.append(each)
+    raise AssertionError(said)
