@@ -13,8 +13,11 @@ def unrendered():
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    def write(figure, path, **options):
-        Path(path).write_text(EMPTY)
+    def write(figure, target, **options):
+        if hasattr(target, "write"):
+            target.write(EMPTY)
+        else:
+            Path(target).write_text(EMPTY)
 
     with (
         mock.patch.object(Figure, "savefig", write),

@@ -9,6 +9,12 @@ in_bfloat16 = pytest.mark.skipif(
 )
 
 
+@pytest.fixture(autouse=True)
+def _seed():
+    """Each test has its own numbers, whichever tests ran before it in this process."""
+    torch.manual_seed(0)
+
+
 def _case(rows=40, inputs=7, outputs=24):
     shapes = {"x": (rows, inputs), "weight": (outputs, inputs), "bias": (outputs,), "onto": (rows, outputs)}
     return {name: torch.randn(shape, requires_grad=True) for name, shape in shapes.items()}

@@ -276,10 +276,10 @@ def test_an_encoder_that_was_learned_without_truth_starts_a_regressor(built):
     _, model = build("Regressor")
     there, own = before.state_dict(), model.state_dict()
     match = match_weights(own, there, {"encoder.": "encoder."})
-    assert set(match.chosen) == {name for name in own if name.startswith("encoder.")}
+    assert set(match.names) == {name for name in own if name.startswith("encoder.")}
     assert all(name.split(".")[0] in ("heads", "scale") for name in match.missing)
     assert all(name.split(".")[0] in ("grids", "hexes") for name in match.unexpected)
-    model.load_state_dict({here: there[name] for here, name in match.chosen.items()}, strict=False)
+    model.load_state_dict({here: there[name] for here, name in match.names.items()}, strict=False)
     items = torch.from_numpy(sensors_of(GAMMAS))
     with torch.no_grad():
         light = before.encoder.features.usual
