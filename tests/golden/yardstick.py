@@ -26,7 +26,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path += [str(HERE.parent / each) for each in ("support", "outside", "outside/packages")]
 # Files that hold times, processes or hosts: they differ from run to run.
-_RETRYABLE = (
+_PASSING = (
     "journal.jsonl",
     "metrics.jsonl",
     ".proofs.jsonl",
@@ -331,7 +331,7 @@ def hashes(place):
     """Return each product, by its path, and its hash."""
     for path in sorted(place.rglob("*")):
         name = str(path.relative_to(place))
-        passing = path.name in _RETRYABLE or path.stem in _PASSING_STEMS or path.suffix in _PASSING_SUFFIXES
+        passing = path.name in _PASSING or path.stem in _PASSING_STEMS or path.suffix in _PASSING_SUFFIXES
         if path.is_file() and not passing and "tensorboard" not in name:
             yield name, hashlib.sha256(without_folder(path, place)).hexdigest()
 
