@@ -75,14 +75,14 @@ def score(truth: Events, prediction: Columns, folder: Path, tasks: Collection[Tr
 def draw_all(truth: Columns, prediction: Columns, folder: Path, tasks: Collection[Truth]) -> list[Path]:
     """Plot every figure into ``folder``; return their paths."""
     judged = [
-        found
+        evaluated
         for task, quantities in metrics.QUANTITIES.items()
         for quantity in (quantities if task in tasks else ())
-        if (found := _judged(quantity, truth, prediction)) is not None
+        if (evaluated := _judged(quantity, truth, prediction)) is not None
     ]
     figures: dict[str, Callable[[], Figure]] = {"residuals": lambda: residuals(judged)} if judged else {}
-    for each in judged:
-        figures[each.quantity.name] = lambda each=each: dependence(each)  # type: ignore[misc]
+    for entry in judged:
+        figures[entry.quantity.name] = lambda entry=entry: dependence(entry)  # type: ignore[misc]
     curves = _curves(truth, prediction) if "energy" in figures else {}
     if curves:
         figures["energy_curve"] = lambda: energy_terms(curves)
@@ -100,21 +100,23 @@ def residuals(judged: list[Judged]) -> Figure:
     axes = figure.subplots(rows, columns, squeeze=False)
     for axis in axes.flat[len(judged) :]:
         axis.set_visible(False)
-    for axis, each in zip(axes.flat, judged, strict=False):
-        widths = [float(each.quantity.width(values)) for values in each.residuals.values()]
+    for axis, entry in zip(axes.flat, judged, strict=False):
+        widths = [float(entry.quantity.width(values)) for values in entry.residuals.values()]
         reach = 4 * max(widths[0], min(widths[-1], 3 * widths[0])) or 1.0
-        edges = np.linspace(-reach, reach, int(np.clip(each.events // 40, 12, 60)) + 1)
-        for (name, values), width in zip(each.residuals.items(), widths, strict=True):
+        edges = np.linspace(-reach, reach, int(np.clip(entry.events // 40, 12, 60)) + 1)
+        for (name, values), width in zip(entry.residuals.items(), widths, strict=True):
             share, _ = np.histogram(values, edges)
             colour = _CURVES[name]["color"]
-            axis.stairs(100 * share / each.events, edges, color=colour, linewidth=1.3, label=name)
+            axis.stairs(100 * share / entry.events, edges, color=colour, linewidth=1.3, label=name)
             ends = {"low": edges[:-1], "high": edges[1:]}
-            style.note(figure, each.quantity.title, name, **ends, percent=100 * share / each.events)
+            style.note(figure, entry.quantity.title, name, **ends, percent=100 * share / entry.events)
             height = 0.97 - 0.1 * list(_CURVES).index(name)
-            label = f"{width:.3g} {each.quantity.unit}"
+            label = f"{width:.3g} {entry.quantity.unit}"
             axis.text(0.98, height, label, color=colour, ha="right", va="top", transform=axis.transAxes)
         axis.set(
-            title=each.quantity.title, xlabel=f"predicted - true [{each.quantity.unit}]", xlim=(-reach, reach)
+            title=entry.quantity.title,
+            xlabel=f"predicted - true [{entry.quantity.unit}]",
+            xlim=(-reach, reach),
         )
         axis.margins(y=0.25)
     for axis in axes[:, 0]:
@@ -133,9 +135,9 @@ def dependence(judged: Judged) -> Figure:
     for row, (title, statistic) in zip(axes, statistics, strict=True):
         for axis, (label, condition) in zip(row, judged.conditions.items(), strict=True):
             for name, values in judged.residuals.items():
-                found = profile(condition, values, statistic)
-                _points(axis, found, name)
-                bins = {"where": found.where, "value": found.value, "error": found.error}
+                binned = profile(condition, values, statistic)
+                _points(axis, binned, name)
+                bins = {"where": binned.where, "value": binned.value, "error": binned.error}
                 style.note(figure, f"{title} against {label}", name, **bins)
             if title == "bias":
                 axis.axhline(0.0, **NULL_LINE)
@@ -159,16 +161,16 @@ def energy_terms(curves: Mapping[str, EnergyCurve]) -> Figure:
     """Resolution in bins of energy, and the three terms fitted to it."""
     figure = style.new_figure(3.4)
     axis = figure.subplots()
-    for name, found in curves.items():
-        terms = zip(found.terms, found.terms_error, strict=True)
+    for name, curve in curves.items():
+        terms = zip(curve.terms, curve.terms_error, strict=True)
         a, b, c = (_with_error(float(value), float(error)) for value, error in terms)
         label = f"{name}: {a} % / √E ⊕ {b} % ⊕ {c} % / E"
-        bins = found.bins
+        bins = curve.bins
         points = {"energy_mev": _MEV * bins.where, "value": bins.value, "error": bins.error}
         style.note(figure, "energy resolution", name, **points)
         axis.errorbar(_MEV * bins.where, bins.value, bins.error, linestyle="", label=label, **_CURVES[name])
         energy = np.linspace(bins.where.min(), bins.where.max(), 200)
-        axis.plot(_MEV * energy, found.at(energy), color=_CURVES[name]["color"])
+        axis.plot(_MEV * energy, curve.at(energy), color=_CURVES[name]["color"])
     axis.set(title="energy resolution, with fits (E in GeV)", xlabel="true energy [MeV]")
     axis.set_ylabel("68 % half width of\npredicted / true energy [%]")
     axis.set_ylim(0, 1.3 * max(float((each.bins.value + each.bins.error).max()) for each in curves.values()))
@@ -186,19 +188,19 @@ def calibration(judged: list[Judged]) -> Figure:
     left.fill_between(
         line, np.exp(-(line**2) / 2) / np.sqrt(2 * np.pi), color=style.REAL, alpha=0.2, linewidth=0
     )
-    for colour, each in zip(_COLOURS, judged, strict=False):
-        if each.pulls is None or each.sigma is None:
+    for colour, entry in zip(_COLOURS, judged, strict=False):
+        if entry.pulls is None or entry.sigma is None:
             continue
-        share, _ = np.histogram(np.clip(each.pulls, -4.999, 4.999), edges)
-        label = f"{each.quantity.title}: {metrics.within(each.pulls):.2f}"
-        left.stairs(share / each.events / step, edges, color=colour, linewidth=1.3, label=label)
+        share, _ = np.histogram(np.clip(entry.pulls, -4.999, 4.999), edges)
+        label = f"{entry.quantity.title}: {metrics.within(entry.pulls):.2f}"
+        left.stairs(share / entry.events / step, edges, color=colour, linewidth=1.3, label=label)
         ends = {"low": edges[:-1], "high": edges[1:]}
-        style.note(figure, "pulls", each.quantity.title, **ends, density=share / each.events / step)
-        rank = 100 * np.argsort(np.argsort(each.sigma)) / each.events
-        found = profile(rank, each.pulls, metrics.within)
-        points = {"where": found.where, "value": found.value, "error": found.error}
-        style.note(figure, "width of the pulls", each.quantity.title, **points)
-        right.errorbar(found.where, found.value, found.error, fmt="o-", markersize=3.5, color=colour)
+        style.note(figure, "pulls", entry.quantity.title, **ends, density=share / entry.events / step)
+        rank = 100 * np.argsort(np.argsort(entry.sigma)) / entry.events
+        binned = profile(rank, entry.pulls, metrics.within)
+        points = {"where": binned.where, "value": binned.value, "error": binned.error}
+        style.note(figure, "width of the pulls", entry.quantity.title, **points)
+        right.errorbar(binned.where, binned.value, binned.error, fmt="o-", markersize=3.5, color=colour)
     left.set(title="pulls; grey: unit Gaussian", xlim=(-5, 5), ylabel="density of events")
     left.set_xlabel("(predicted - true) / predicted sigma")
     right.axhline(1.0, **NULL_LINE)
@@ -221,7 +223,7 @@ def _judged(quantity: Quantity, truth: Columns, prediction: Columns) -> Judged |
     }
     if values["network"] is None or not known.any():
         return None
-    found = {
+    residuals = {
         name: quantity.residuals(truth, each)[known] for name, each in values.items() if each is not None
     }
     conditions = {"true energy [MeV]": ("energy_gev", _MEV), "true depth w [cm]": ("w_cm", 1.0)}
@@ -234,7 +236,7 @@ def _judged(quantity: Quantity, truth: Columns, prediction: Columns) -> Judged |
     sigma = prediction.get(f"{quantity.column}_sigma")
     return Judged(
         quantity,
-        found,
+        residuals,
         shown,
         None if pull is None else pull[known],
         None if sigma is None else np.asarray(sigma, np.float64)[known],
@@ -242,12 +244,12 @@ def _judged(quantity: Quantity, truth: Columns, prediction: Columns) -> Judged |
 
 
 def _curves(truth: Columns, prediction: Columns) -> dict[str, EnergyCurve]:
-    found = {name: energy_curve(truth, prediction, prefix) for name, prefix in _PREFIX.items()}
-    return {name: curve for name, curve in found.items() if curve and np.isfinite(curve.terms).all()}
+    curves = {name: energy_curve(truth, prediction, prefix) for name, prefix in _PREFIX.items()}
+    return {name: curve for name, curve in curves.items() if curve and np.isfinite(curve.terms).all()}
 
 
-def _points(axis: Axes, found: Profile, name: str) -> None:
-    axis.errorbar(found.where, found.value, found.error, linewidth=1.0, label=name, **_CURVES[name])
+def _points(axis: Axes, binned: Profile, name: str) -> None:
+    axis.errorbar(binned.where, binned.value, binned.error, linewidth=1.0, label=name, **_CURVES[name])
 
 
 def _legend(figure: Figure, axis: Axes, axes: NDArray[Any]) -> None:
