@@ -43,7 +43,7 @@ class Location:
         )
 
 
-def whole_numbers(values: NDArray[Any], location: Location) -> NDArray[np.uint64]:
+def whole_numbers(values: NDArray[Any], where: Location) -> NDArray[np.uint64]:
     """Turn ids of any type of numbers into uint64; raise FormatError for any that is no whole number."""
     if values.dtype.kind in "iu":
         good = values >= 0
@@ -51,7 +51,7 @@ def whole_numbers(values: NDArray[Any], location: Location) -> NDArray[np.uint64
         good = (values >= 0) & (values < 2.0**64) & (np.floor(values) == values)
     if not good.all():
         index = int(np.argmin(good))
-        raise location.error(index, "a whole number from 0 to 2^64 - 1", str(values[index]))
+        raise where.error(index, "a whole number from 0 to 2^64 - 1", str(values[index]))
     return values.astype(np.uint64)
 
 
@@ -73,16 +73,14 @@ def means_none(counts: NDArray[np.uint32], tracks: NDArray[Any]) -> NDArray[np.b
 
 
 def check_owner(
-    ids: NDArray[np.uint64], multiplicity: NDArray[np.uint32], tags: NDArray[Any], location: Location
+    ids: NDArray[np.uint64], multiplicity: NDArray[np.uint32], tags: NDArray[Any], where: Location
 ) -> None:
     """Compare the id that each item carries, [M], with its event's, [N]; raise FormatError if they differ."""
     owners = np.repeat(ids.astype(tags.dtype), multiplicity)
     if not np.array_equal(owners, tags):
         item = int(np.argmax(owners != tags))
         event = int(np.searchsorted(np.cumsum(multiplicity), item, side="right"))
-        raise location.error(
-            event, f"{_plain(owners[item])} in its muons as in its primary", _plain(tags[item])
-        )
+        raise where.error(event, f"{_plain(owners[item])} in its muons as in its primary", _plain(tags[item]))
 
 
 def _plain(value: Any) -> str:

@@ -125,15 +125,15 @@ def _is_wide(dataset: h5py.Dataset) -> bool:
 
 
 def _events(
-    primaries: NDArray[Any], counts: NDArray[np.uint32], tracks: NDArray[Any], location: Location
+    primaries: NDArray[Any], counts: NDArray[np.uint32], tracks: NDArray[Any], where: Location
 ) -> Events:
     columns: dict[str, NDArray[Any]] = {}
     for field in BUNDLES.events:
         values = np.ascontiguousarray(primaries[:, CONVERTED_PRIMARY.index(field.name)])
         ids = field.name in IDS
-        columns[field.name] = whole_numbers(values, location.of(field.name)) if ids else as_float32(values)
+        columns[field.name] = whole_numbers(values, where.of(field.name)) if ids else as_float32(values)
     for name in IDS:
-        check_owner(columns[name], counts, tracks[:, CONVERTED_MUON.index(name)], location.of(name))
+        check_owner(columns[name], counts, tracks[:, CONVERTED_MUON.index(name)], where.of(name))
     empty = means_none(counts, tracks[:, len(IDS) :])
     indices = [CONVERTED_MUON.index(field.name) for field in BUNDLES.items]
     items = as_float32(np.ascontiguousarray(tracks[~np.repeat(empty, counts)][:, indices]))

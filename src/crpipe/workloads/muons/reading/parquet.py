@@ -215,16 +215,16 @@ class Bundles:
                     note(f"column {field.name}: values of type {leaf} are read as float32")
         note_unread(schema.names, (*dtypes, RAW_PRIMARY, RAW_MUONS))
 
-    def _events(self, batch: pa.RecordBatch, location: Location) -> tuple[Events, int]:
+    def _events(self, batch: pa.RecordBatch, where: Location) -> tuple[Events, int]:
         """Return the events of a batch, and how many places of the column of values they took."""
-        primary = _rows_of(_lists_of(batch.column(RAW_PRIMARY), 1), self.primary, location.of(RAW_PRIMARY))
-        starts, tracks = _unnest(_lists_of(batch.column(RAW_MUONS), 2), location.of(RAW_MUONS))
+        primary = _rows_of(_lists_of(batch.column(RAW_PRIMARY), 1), self.primary, where.of(RAW_PRIMARY))
+        starts, tracks = _unnest(_lists_of(batch.column(RAW_MUONS), 2), where.of(RAW_MUONS))
         multiplicity = np.diff(starts).astype(np.uint32)
-        inside = location.of(RAW_MUONS).inside(starts)
+        inside = where.of(RAW_MUONS).inside(starts)
         muons = _rows_of(tracks, self.muon, inside, len(self.primary))
         places = muons.size + int((multiplicity == 0).sum())
-        columns = {field.name: self._column(batch, primary, field, location) for field in self.layout.events}
-        self._check_ids(columns, multiplicity, muons, location)
+        columns = {field.name: self._column(batch, primary, field, where) for field in self.layout.events}
+        self._check_ids(columns, multiplicity, muons, where)
         if self.zeros_for_none:
             values = [index for index, name in enumerate(self.muon) if name not in self.layout.group]
             empty = means_none(multiplicity, muons[:, values])
@@ -236,33 +236,31 @@ class Bundles:
         return Events(columns, multiplicity, as_float32(muons)), places
 
     def _column(
-        self, batch: pa.RecordBatch, primary: NDArray[Any], field: Field, location: Location
+        self, batch: pa.RecordBatch, primary: NDArray[Any], field: Field, where: Location
     ) -> NDArray[Any]:
         if field.name in batch.schema.names:
             column = batch.column(field.name)
             if pa.types.is_dictionary(column.type):
                 column = column.dictionary_decode()
             if column.null_count:
-                raise location.of(field.name).error(_first_null(column), field.dtype, "null")
+                raise where.of(field.name).error(_first_null(column), field.dtype, "null")
             values = np.asarray(column.to_numpy(zero_copy_only=False))
         else:
             values = np.ascontiguousarray(primary[:, self.primary.index(field.name)])
         if values.dtype == field.dtype:
             return values
-        return (
-            as_float32(values) if field.dtype == "float32" else whole_numbers(values, location.of(field.name))
-        )
+        return as_float32(values) if field.dtype == "float32" else whole_numbers(values, where.of(field.name))
 
     def _check_ids(
         self,
         columns: dict[str, NDArray[Any]],
         multiplicity: NDArray[np.uint32],
         muons: NDArray[Any],
-        location: Location,
+        where: Location,
     ) -> None:
         for name in self.layout.group:
             if name in self.muon:
-                check_owner(columns[name], multiplicity, muons[:, self.muon.index(name)], location.of(name))
+                check_owner(columns[name], multiplicity, muons[:, self.muon.index(name)], where.of(name))
 
 
 _ARROW_NAMES = {"uint64": "uint64", "float32": "float"}
@@ -324,10 +322,10 @@ def _first_null(array: pa.Array) -> int:
     return int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
 
 
-def _unnest(array: pa.Array, location: Location) -> tuple[NDArray[np.int64], pa.Array]:
+def _unnest(array: pa.Array, where: Location) -> tuple[NDArray[np.int64], pa.Array]:
     """Strip one level of lists: offsets [N + 1] from 0, and the array of what the lists held."""
     if array.null_count:
-        raise location.error(_first_null(array), "a list", "null")
+        raise where.error(_first_null(array), "a list", "null")
     if pa.types.is_fixed_size_list(array.type):
         starts = np.arange(len(array) + 1, dtype=np.int64) * array.type.list_size
         return starts, array.flatten()
@@ -336,37 +334,37 @@ def _unnest(array: pa.Array, location: Location) -> tuple[NDArray[np.int64], pa.
     return starts.astype(np.int64) - first, array.values.slice(first, last - first)
 
 
-def _rows_of(array: pa.Array, names: tuple[str, ...], location: Location, primary: int = 0) -> NDArray[Any]:
+def _rows_of(array: pa.Array, names: tuple[str, ...], where: Location, primary: int = 0) -> NDArray[Any]:
     """Turn lists of ``len(names)`` numbers each into [N, len(names)] of their type, without a copy.
 
     primary: width of the rows' primaries, where it is known, for the message about another width.
     """
     width = len(names)
     if array.null_count:
-        raise location.error(_first_null(array), f"{width} values", "null")
+        raise where.error(_first_null(array), f"{width} values", "null")
     if pa.types.is_fixed_size_list(array.type):
         values = array.flatten()
         if array.type.list_size != width and len(array):
-            remedy = _readers_of(location.column, array.type.list_size, primary)
-            raise location.error(0, _values(names), f"{array.type.list_size} values", remedy)
+            remedy = _readers_of(where.column, array.type.list_size, primary)
+            raise where.error(0, _values(names), f"{array.type.list_size} values", remedy)
     else:
         starts = array.offsets.to_numpy()
-        _check_width(starts, names, location, primary)
+        _check_width(starts, names, where, primary)
         values = array.values.slice(int(starts[0]), int(starts[-1] - starts[0]))
     if values.null_count:
-        raise location.error(_first_null(values) // width, _values(names), "a null among them")
+        raise where.error(_first_null(values) // width, _values(names), "a null among them")
     return np.asarray(values.to_numpy()).reshape(-1, width)
 
 
-def _check_width(starts: NDArray[Any], names: tuple[str, ...], location: Location, primary: int) -> None:
+def _check_width(starts: NDArray[Any], names: tuple[str, ...], where: Location, primary: int) -> None:
     step = 1 << 20  # a 10^7-muon event would need another 100 MB at once
     for first in range(0, len(starts) - 1, step):
         widths = np.diff(starts[first : first + step + 1])
         if (widths != len(names)).any():
             index = int(np.argmax(widths != len(names)))
             width = int(widths[index])
-            remedy = _readers_of(location.column, width, primary)
-            raise location.error(first + index, _values(names), f"{width} values", remedy)
+            remedy = _readers_of(where.column, width, primary)
+            raise where.error(first + index, _values(names), f"{width} values", remedy)
 
 
 def _values(names: tuple[str, ...]) -> str:

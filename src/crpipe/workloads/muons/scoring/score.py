@@ -86,16 +86,14 @@ def histograms(
     generated = workload.generate(model, shown, np.minimum(drawn, _GLANCE_MUONS), generator)
     real = sample_of(shown)
     names = ("log10_energy_gev", "cos_zenith", "log10_mass_number", "depth_m")
-    distributions = {
-        f"condition/{name}": column for name, column in zip(names, real.conditions.T, strict=True)
-    }
-    distributions |= {"log10_multiplicity/real": real.log_multiplicity}
-    distributions |= {"log10_multiplicity/generated": elementary.log10(drawn + 1.0)}
+    samples = {f"condition/{name}": column for name, column in zip(names, real.conditions.T, strict=True)}
+    samples |= {"log10_multiplicity/real": real.log_multiplicity}
+    samples |= {"log10_multiplicity/generated": elementary.log10(drawn + 1.0)}
     for name, sample in (("real", real), ("generated", sample_of(generated))):
         early = np.arange(len(sample.event)) - sample.first[sample.event] < _GLANCE_MUONS
-        distributions[f"log10_muon_energy_gev/{name}"] = log_energy(sample.muons[early])
-        distributions[f"log10_radius_m/{name}"] = log_radius(sample.muons[early])
-    return {name: values for name, values in distributions.items() if len(values)}
+        samples[f"log10_muon_energy_gev/{name}"] = log_energy(sample.muons[early])
+        samples[f"log10_radius_m/{name}"] = log_radius(sample.muons[early])
+    return {name: values for name, values in samples.items() if len(values)}
 
 
 # A few events seen along the axis, real above and generated below.

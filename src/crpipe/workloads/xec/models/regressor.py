@@ -133,10 +133,10 @@ class Regressor:
 
     def loss(self, model: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Metrics]:  # noqa: ARG002
         """Compare predicted and true values; the loss is the sum over tasks, by weight or learned balance."""
-        predictions = model(batch["sensors"])
+        output = model(batch["sensors"])
         total = batch["sensors"].new_zeros(())
         shown: Metrics = {}
-        for name, loss in self.losses(predictions, batch).items():
+        for name, loss in self.losses(output, batch).items():
             mean = (loss * batch["balance"]).mean() if "balance" in batch else loss.mean()
             shown[f"{name}_loss"] = loss.detach().mean()
             if self.options.balance == "learned":
@@ -147,14 +147,12 @@ class Regressor:
                 total = total + self.options.tasks[name].weight * mean
         return total, shown
 
-    def losses(
-        self, predictions: Mapping[str, tuple[Tensor, Tensor | None]], batch: Batch
-    ) -> dict[Truth, Tensor]:
+    def losses(self, output: Mapping[str, tuple[Tensor, Tensor | None]], batch: Batch) -> dict[Truth, Tensor]:
         """Return the loss of each task and event, [B]."""
         losses = {}
         for name in self.tasks:
             task = self.options.tasks[name]
-            value, log_sigma = predictions[name]
+            value, log_sigma = output[name]
             off = residual(name, value, batch[name], log=task.log)
             losses[name] = heads.task_loss(off, log_sigma, task)
         return losses

@@ -102,12 +102,12 @@ def neighbour_average(
     estimate for each hidden sensor, in the order of ``np.nonzero(hidden)``; 0 without a neighbour.
     places: [4760, 6], as ``sensors.sensor_map``.
     """
-    estimates = [np.zeros(0, np.float32)]
+    parts = [np.zeros(0, np.float32)]
     for first in range(0, len(hidden), _EVENTS_AT_ONCE):
         mine = slice(first, first + _EVENTS_AT_ONCE)
         shown = _shown(photons[mine], valid[mine], hidden[mine])
-        estimates.append(_average(shown, hidden[mine], np.ones(shown.shape), places))
-    return np.concatenate(estimates)
+        parts.append(_average(shown, hidden[mine], np.ones(shown.shape), places))
+    return np.concatenate(parts)
 
 
 def solid_angle_average(
@@ -118,7 +118,7 @@ def solid_angle_average(
     The sum of the neighbours' photons, times the ratio of the solid angles, its own to all of theirs, as seen
     from ``baseline.centre`` of the sensors that are not hidden: for Poisson counts, the most likely value.
     """
-    estimates = [np.zeros(0, np.float32)]
+    parts = [np.zeros(0, np.float32)]
     for first in range(0, len(hidden), _EVENTS_AT_ONCE):
         mine = slice(first, first + _EVENTS_AT_ONCE)
         shown = _shown(photons[mine], valid[mine], hidden[mine])
@@ -126,10 +126,8 @@ def solid_angle_average(
         offset = point(u, v, np.maximum(w, _SHALLOWEST_CM))[:, None] - places[:, :3]
         distance = np.linalg.norm(offset, axis=2)
         cosine = np.einsum("nsi,si->ns", offset, places[:, 3:]) / distance
-        estimates.append(
-            _average(shown, hidden[mine], np.maximum(cosine, _LEAST_COSINE) / distance**2, places)
-        )
-    return np.concatenate(estimates)
+        parts.append(_average(shown, hidden[mine], np.maximum(cosine, _LEAST_COSINE) / distance**2, places))
+    return np.concatenate(parts)
 
 
 def _shown(photons: NDArray[Any], valid: NDArray[Any], hidden: Flags) -> Any:

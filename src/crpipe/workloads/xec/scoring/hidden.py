@@ -180,16 +180,16 @@ def _by_face(axis: Axes, hidden: HiddenSensors) -> None:
 
     width = 0.8 / len(hidden.photons)
     for number, method in enumerate(hidden.photons):
-        measured = errors(hidden, method, hidden.face, len(FACES))
-        finite = np.isfinite(measured.mae)
+        scores = errors(hidden, method, hidden.face, len(FACES))
+        finite = np.isfinite(scores.mae)
         where = np.arange(len(FACES)) + (number - (len(hidden.photons) - 1) / 2) * width
         by_face: dict[str, Any] = {
             "face": [FACES[place] for place in np.flatnonzero(finite)],
-            "value": measured.mae[finite],
+            "value": scores.mae[finite],
         }
         style.note(axis.figure, "mean absolute error by face", TITLES[method], **by_face)
-        spread: dict[str, Any] = {"yerr": np.nan_to_num(measured.error["mae"][finite]), "ecolor": style.REAL}
-        axis.bar(where[finite], measured.mae[finite], width, color=style.COLOURS[number], **spread)
+        spread: dict[str, Any] = {"yerr": np.nan_to_num(scores.error["mae"][finite]), "ecolor": style.REAL}
+        axis.bar(where[finite], scores.mae[finite], width, color=style.COLOURS[number], **spread)
     axis.set_xticks(range(len(FACES)), FACES)
     axis.grid(visible=False, axis="x")
     axis.set(title="by face", ylabel="mean absolute error [photons]")
@@ -203,20 +203,19 @@ def _by_photons(sizes: Axes, biases: Axes, hidden: HiddenSensors) -> None:
     light = np.bincount(number, hidden.true, len(count)) / np.maximum(count, 1)
     shown = (count >= _FEWEST) & (np.arange(len(count)) > 0)
     for index, method in enumerate(hidden.photons):
-        measured = errors(hidden, method, number, len(count))
+        scores = errors(hidden, method, number, len(count))
         line: dict[str, Any] = {
             "fmt": f"{_MARKERS[index]}-",
             "markersize": 3.5,
             "color": style.COLOURS[index],
             "label": TITLES[method],
         }
-        by_light = {"photons": light[shown], "value": measured.mae[shown], "bias": measured.bias[shown]}
+        by_light = {"photons": light[shown], "value": scores.mae[shown], "bias": scores.bias[shown]}
         style.note(sizes.figure, "mean absolute error by light", TITLES[method], **by_light)
-        sizes.errorbar(light[shown], measured.mae[shown], np.nan_to_num(measured.error["mae"][shown]), **line)
+        sizes.errorbar(light[shown], scores.mae[shown], np.nan_to_num(scores.error["mae"][shown]), **line)
         bright = shown & (light >= _FROM)
         share, spread = (
-            100 * each[bright] / light[bright]
-            for each in (measured.bias, np.nan_to_num(measured.error["bias"]))
+            100 * each[bright] / light[bright] for each in (scores.bias, np.nan_to_num(scores.error["bias"]))
         )
         biases.errorbar(light[bright], share, spread, **line)
     ends = light[shown]

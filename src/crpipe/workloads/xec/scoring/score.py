@@ -81,8 +81,8 @@ def draw_all(truth: Columns, prediction: Columns, folder: Path, tasks: Collectio
         if (evaluated := _judged(quantity, truth, prediction)) is not None
     ]
     figures: dict[str, Callable[[], Figure]] = {"residuals": lambda: residuals(judged)} if judged else {}
-    for entry in judged:
-        figures[entry.quantity.name] = lambda entry=entry: dependence(entry)  # type: ignore[misc]
+    for each in judged:
+        figures[each.quantity.name] = lambda each=each: dependence(each)  # type: ignore[misc]
     curves = _curves(truth, prediction) if "energy" in figures else {}
     if curves:
         figures["energy_curve"] = lambda: energy_terms(curves)
@@ -100,23 +100,21 @@ def residuals(judged: list[Judged]) -> Figure:
     axes = figure.subplots(rows, columns, squeeze=False)
     for axis in axes.flat[len(judged) :]:
         axis.set_visible(False)
-    for axis, entry in zip(axes.flat, judged, strict=False):
-        widths = [float(entry.quantity.width(values)) for values in entry.residuals.values()]
+    for axis, each in zip(axes.flat, judged, strict=False):
+        widths = [float(each.quantity.width(values)) for values in each.residuals.values()]
         reach = 4 * max(widths[0], min(widths[-1], 3 * widths[0])) or 1.0
-        edges = np.linspace(-reach, reach, int(np.clip(entry.events // 40, 12, 60)) + 1)
-        for (name, values), width in zip(entry.residuals.items(), widths, strict=True):
+        edges = np.linspace(-reach, reach, int(np.clip(each.events // 40, 12, 60)) + 1)
+        for (name, values), width in zip(each.residuals.items(), widths, strict=True):
             share, _ = np.histogram(values, edges)
             colour = _CURVES[name]["color"]
-            axis.stairs(100 * share / entry.events, edges, color=colour, linewidth=1.3, label=name)
+            axis.stairs(100 * share / each.events, edges, color=colour, linewidth=1.3, label=name)
             ends = {"low": edges[:-1], "high": edges[1:]}
-            style.note(figure, entry.quantity.title, name, **ends, percent=100 * share / entry.events)
+            style.note(figure, each.quantity.title, name, **ends, percent=100 * share / each.events)
             height = 0.97 - 0.1 * list(_CURVES).index(name)
-            label = f"{width:.3g} {entry.quantity.unit}"
+            label = f"{width:.3g} {each.quantity.unit}"
             axis.text(0.98, height, label, color=colour, ha="right", va="top", transform=axis.transAxes)
         axis.set(
-            title=entry.quantity.title,
-            xlabel=f"predicted - true [{entry.quantity.unit}]",
-            xlim=(-reach, reach),
+            title=each.quantity.title, xlabel=f"predicted - true [{each.quantity.unit}]", xlim=(-reach, reach)
         )
         axis.margins(y=0.25)
     for axis in axes[:, 0]:
@@ -188,18 +186,18 @@ def calibration(judged: list[Judged]) -> Figure:
     left.fill_between(
         line, np.exp(-(line**2) / 2) / np.sqrt(2 * np.pi), color=style.REAL, alpha=0.2, linewidth=0
     )
-    for colour, entry in zip(_COLOURS, judged, strict=False):
-        if entry.pulls is None or entry.sigma is None:
+    for colour, each in zip(_COLOURS, judged, strict=False):
+        if each.pulls is None or each.sigma is None:
             continue
-        share, _ = np.histogram(np.clip(entry.pulls, -4.999, 4.999), edges)
-        label = f"{entry.quantity.title}: {metrics.within(entry.pulls):.2f}"
-        left.stairs(share / entry.events / step, edges, color=colour, linewidth=1.3, label=label)
+        share, _ = np.histogram(np.clip(each.pulls, -4.999, 4.999), edges)
+        label = f"{each.quantity.title}: {metrics.within(each.pulls):.2f}"
+        left.stairs(share / each.events / step, edges, color=colour, linewidth=1.3, label=label)
         ends = {"low": edges[:-1], "high": edges[1:]}
-        style.note(figure, "pulls", entry.quantity.title, **ends, density=share / entry.events / step)
-        rank = 100 * np.argsort(np.argsort(entry.sigma)) / entry.events
-        binned = profile(rank, entry.pulls, metrics.within)
+        style.note(figure, "pulls", each.quantity.title, **ends, density=share / each.events / step)
+        rank = 100 * np.argsort(np.argsort(each.sigma)) / each.events
+        binned = profile(rank, each.pulls, metrics.within)
         points = {"where": binned.where, "value": binned.value, "error": binned.error}
-        style.note(figure, "width of the pulls", entry.quantity.title, **points)
+        style.note(figure, "width of the pulls", each.quantity.title, **points)
         right.errorbar(binned.where, binned.value, binned.error, fmt="o-", markersize=3.5, color=colour)
     left.set(title="pulls; grey: unit Gaussian", xlim=(-5, 5), ylabel="density of events")
     left.set_xlabel("(predicted - true) / predicted sigma")
