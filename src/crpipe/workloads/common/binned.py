@@ -44,8 +44,8 @@ def rows_in_bins(
     cuts: between the bins. Bins of fewer than ``fewest`` events are left out, so there may be none.
     """
     number = np.searchsorted(cuts, where, side="right")
-    chosen = [number == each for each in range(len(cuts) + 1) if np.count_nonzero(number == each) >= fewest]
-    rows = [(np.median(where[mine]), *measure(mine)) for mine in chosen]
+    masks = [number == each for each in range(len(cuts) + 1) if np.count_nonzero(number == each) >= fewest]
+    rows = [(np.median(where[mine]), *measure(mine)) for mine in masks]
     return np.array(rows, np.float64).reshape(-1, 1 + numbers).T
 
 
@@ -145,25 +145,25 @@ class BinnedValues:
     def chi_square(self, other: BinnedValues) -> tuple[float, int]:
         """Return χ² of the difference to another histogram, and the number of bins that count."""
         spread = self.spread_from(other, np.ones(len(self.value)))
-        known = (spread > 0) & (self.value > 0) & (other.value > 0)
-        off = (self.value - other.value)[known] / spread[known]
-        return float(np.sum(off**2)), int(np.count_nonzero(known))
+        valid = (spread > 0) & (self.value > 0) & (other.value > 0)
+        off = (self.value - other.value)[valid] / spread[valid]
+        return float(np.sum(off**2)), int(np.count_nonzero(valid))
 
     def shift_from(self, other: BinnedValues) -> tuple[float, float]:
         """Return the share by which this is above the other in all bins, and its error; nan without bins."""
         spread = self.spread_from(other, np.ones(len(self.value)))
-        known = (spread > 0) & (self.value > 0) & (other.value > 0)
-        weight = (other.value[known] / spread[known]) ** 2
+        valid = (spread > 0) & (self.value > 0) & (other.value > 0)
+        weight = (other.value[valid] / spread[valid]) ** 2
         if not weight.size:
             return float("nan"), float("nan")
-        off = self.value[known] / other.value[known] - 1
+        off = self.value[valid] / other.value[valid] - 1
         return float(np.sum(weight * off) / weight.sum()), float(1 / np.sqrt(weight.sum()))
 
 
 def per_event(
-    values: Floats, event: Index, edges: Floats, chosen: Mask, weights: Floats, group: Index
+    values: Floats, event: Index, edges: Floats, selected: Mask, weights: Floats, group: Index
 ) -> BinnedValues:
-    """Count items in bins, per event; weights: [N], of all events; chosen: [N], those that count.
+    """Count items in bins, per event; weights: [N], of all events; selected: [N], those that count.
 
     The error is that of a sum over groups, [N]: the items of one group (of one primary) in one bin are one
     random number, not many.
@@ -172,12 +172,12 @@ def per_event(
     sums = np.zeros((int(group.max(initial=-1)) + 1) * bins)
     for low in range(0, len(values), _BLOCK):
         # A table of all cells: to sort the items by cell would take much longer.
-        found = np.searchsorted(edges, values[low : low + _BLOCK], side="right") - 1
-        inside = (found >= 0) & (found < bins)
+        index = np.searchsorted(edges, values[low : low + _BLOCK], side="right") - 1
+        inside = (index >= 0) & (index < bins)
         mine = event[low : low + _BLOCK][inside]
-        np.add.at(sums, group[mine] * bins + found[inside], weights[mine])
+        np.add.at(sums, group[mine] * bins + index[inside], weights[mine])
     cells = np.flatnonzero(sums)
-    parts = GroupShares(cells, sums[cells] / (float(weights[chosen].sum()) or 1.0))
+    parts = GroupShares(cells, sums[cells] / (float(weights[selected].sum()) or 1.0))
     return BinnedValues(edges, *_summed(parts, bins), parts)
 
 
@@ -198,11 +198,11 @@ def mean_in_bins(values: Floats, where: Floats, edges: Floats, weights: Floats, 
     bins = np.searchsorted(edges, where, side="right") - 1
     inside = (bins >= 0) & (bins < size)
     bins, values, weights = bins[inside], values[inside], weights[inside]
-    cells, place = np.unique(group[inside] * size + bins, return_inverse=True)
+    cells, cell_of = np.unique(group[inside] * size + bins, return_inverse=True)
     groups = np.bincount(cells % size, minlength=size)
     counts, sums = (np.bincount(bins, each, minlength=size) for each in (weights, weights * values))
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = np.where(groups > 1, sums / counts, np.nan)
-        off = np.bincount(place, weights * (values - mean[bins]), minlength=len(cells))
+        off = np.bincount(cell_of, weights * (values - mean[bins]), minlength=len(cells))
         parts = GroupShares(cells, off * (np.sqrt(groups / (groups - 1)) / counts)[cells % size])
     return BinnedValues(edges, mean, _summed(parts, size)[1], parts)

@@ -37,11 +37,11 @@ def _drawn(events: int, most: int | None) -> int:
 
 def finite_spread(replicas: Floats) -> Floats:
     """Return the standard deviation over replicas [R, ...]; those that are not finite do not count: [...]."""
-    known = np.isfinite(replicas)
-    count = np.maximum(known.sum(axis=0), 1)
-    mean = np.where(known, replicas, 0.0).sum(axis=0) / count
-    square = np.where(known, (replicas - mean) ** 2, 0.0).sum(axis=0) / count
-    return np.where(known.sum(axis=0) > 1, np.sqrt(square), np.nan)
+    finite = np.isfinite(replicas)
+    count = np.maximum(finite.sum(axis=0), 1)
+    mean = np.where(finite, replicas, 0.0).sum(axis=0) / count
+    square = np.where(finite, (replicas - mean) ** 2, 0.0).sum(axis=0) / count
+    return np.where(finite.sum(axis=0) > 1, np.sqrt(square), np.nan)
 
 
 def group_weights(group: NDArray[np.int64], count: int) -> Floats:

@@ -56,8 +56,8 @@ class _Gelu(torch.autograd.Function):
         flat, grad, body = x.view(-1), gradient.reshape(-1), _whole_vectors(x)
         rest = flat[body:]
         slope = _share(rest) + rest * torch.exp(-0.5 * rest * rest) / math.sqrt(2 * math.pi)
-        whole = torch.ops.aten.gelu_backward(grad[:body], flat[:body])
-        return torch.cat([whole, grad[body:] * slope]).view_as(x)
+        vectorised = torch.ops.aten.gelu_backward(grad[:body], flat[:body])
+        return torch.cat([vectorised, grad[body:] * slope]).view_as(x)
 
 
 def _share(x: Tensor) -> Tensor:

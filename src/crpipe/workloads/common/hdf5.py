@@ -62,8 +62,8 @@ def note_unread(file: h5py.File, *read: str) -> None:
     """
     others: list[str] = []
 
-    def visit(name: str, found: object) -> bool | None:
-        if isinstance(found, _h5py().Dataset) and name not in read:
+    def visit(name: str, item: object) -> bool | None:
+        if isinstance(item, _h5py().Dataset) and name not in read:
             others.append(name)
         return True if len(others) == _MOST_NAMES else None
 
@@ -89,11 +89,11 @@ def _refuse_rest(path: Path, begin: int) -> None:
         file.seek(begin)
         head = file.read(64)
         version = head[8] if head.startswith(_SIGNATURE) else 99
-        place = {0: 40, 1: 44, 2: 28, 3: 28}.get(version)
-        wide = head[9 if version >= 2 else 13] if place else 0  # noqa: PLR2004 - of the specification
-        if place is None or wide != 8:  # noqa: PLR2004
+        offset = {0: 40, 1: 44, 2: 28, 3: 28}.get(version)
+        wide = head[9 if version >= 2 else 13] if offset else 0  # noqa: PLR2004 - of the specification
+        if offset is None or wide != 8:  # noqa: PLR2004
             return
-        end = int.from_bytes(head[place : place + 8], "little")  # from the file's begin
+        end = int.from_bytes(head[offset : offset + 8], "little")  # from the file's begin
         size = file.seek(0, 2)
         file.seek(min(end, size))
         rest = next((block for block in iter(lambda: file.read(1 << 20), b"") if block.strip(b"\0")), b"")
@@ -110,15 +110,15 @@ def find_dataset(path: Path, file: h5py.File, name: str) -> h5py.Dataset | None:
 
     Raise FormatError when it, or a part of it, is in another file, and when rows of it were never written.
     """
-    found = _followed(path, file, name, _MOST_LINKS)
-    if not isinstance(found, _h5py().Dataset) or found.shape is None:
+    dataset = _followed(path, file, name, _MOST_LINKS)
+    if not isinstance(dataset, _h5py().Dataset) or dataset.shape is None:
         return None
-    if found.external or found.is_virtual:
+    if dataset.external or dataset.is_virtual:
         raise _elsewhere(path, name, "the values of another file")
-    _need_filters(path, name, found)
-    if found.ndim and 0 not in found.shape:
-        _refuse_unwritten(path, name, found)
-    return found
+    _need_filters(path, name, dataset)
+    if dataset.ndim and 0 not in dataset.shape:
+        _refuse_unwritten(path, name, dataset)
+    return dataset
 
 
 def describe(file: h5py.File, name: str) -> str:
@@ -128,8 +128,8 @@ def describe(file: h5py.File, name: str) -> str:
         return f"none (it has {', '.join(map(repr, file)) or 'nothing'})"
     if not issubclass(kind, _h5py().Dataset):
         return str(kind.__name__).lower()
-    found = file[name]
-    return f"{found.dtype} {list(found.shape or ())}"
+    dataset = file[name]
+    return f"{dataset.dtype} {list(dataset.shape or ())}"
 
 
 def _followed(path: Path, group: h5py.Group, name: str, left: int) -> Any:
@@ -160,35 +160,35 @@ def _elsewhere(path: Path, name: str, what: str) -> FormatError:
     )
 
 
-def _need_filters(path: Path, name: str, found: h5py.Dataset) -> None:
+def _need_filters(path: Path, name: str, dataset: h5py.Dataset) -> None:
     """Raise MissingExtra when values were compressed by what is not installed here."""
-    stored = found.id.get_create_plist()
-    for place in range(stored.get_nfilters()):
-        code, _, _, text = stored.get_filter(place)
+    stored = dataset.id.get_create_plist()
+    for index in range(stored.get_nfilters()):
+        code, _, _, text = stored.get_filter(index)
         if _h5py().h5z.filter_avail(code):
             continue
         with contextlib.suppress(ImportError):
             import_module("hdf5plugin")  # it registers its filters
         if not _h5py().h5z.filter_avail(code):
-            known = _FILTERS.get(code) or text.decode(errors="replace") or "unknown"
+            codec = _FILTERS.get(code) or text.decode(errors="replace") or "unknown"
             raise MissingExtra(
-                f"{path}: {name} is compressed with {known} (HDF5 filter {code}), which is not installed "
+                f"{path}: {name} is compressed with {codec} (HDF5 filter {code}), which is not installed "
                 "here; pip install hdf5plugin, or have it written with gzip (h5repack -f GZIP=1)"
             )
 
 
-def _refuse_unwritten(path: Path, name: str, found: h5py.Dataset) -> None:
+def _refuse_unwritten(path: Path, name: str, dataset: h5py.Dataset) -> None:
     """Raise FormatError when there is less on the disk than the shape says."""
-    stored = found.id.get_storage_size()
+    stored = dataset.id.get_storage_size()
     missing = not stored
-    if found.chunks is not None and stored:
-        counts = [-(-size // step) for size, step in zip(found.shape, found.chunks, strict=True)]
-        missing = found.id.get_num_chunks() < int(np.prod([float(each) for each in counts]))
+    if dataset.chunks is not None and stored:
+        counts = [-(-size // step) for size, step in zip(dataset.shape, dataset.chunks, strict=True)]
+        missing = dataset.id.get_num_chunks() < int(np.prod([float(each) for each in counts]))
     elif stored:
-        missing = stored < found.nbytes
-    if missing or found.nbytes > max(_ALWAYS, _MOST_PACKED * stored):
+        missing = stored < dataset.nbytes
+    if missing or dataset.nbytes > max(_ALWAYS, _MOST_PACKED * stored):
         raise FormatError(
-            f"{path}: {name}: {list(found.shape)} rows and columns are declared, but not all were written "
+            f"{path}: {name}: {list(dataset.shape)} rows and columns are declared, but not all were written "
             f"({stored} bytes are); have the file made again"
         )
 

@@ -88,11 +88,11 @@ def refuse_twins(path: Path, names: Sequence[str], read: Iterable[str]) -> None:
             )
 
 
-def say_missing(names: Iterable[str], found: Sequence[str], remedy: str) -> str:
+def say_missing(names: Iterable[str], columns: Sequence[str], remedy: str) -> str:
     """Describe which columns a file lacks and has, and which it may mean: ``did you mean Muons?``."""
     lacking = list(names)
-    text = f"no column {', '.join(lacking)}; the file has {', '.join(found) or 'none'}"
-    near = [close for name in lacking if (close := _nearest(name, found))]
+    text = f"no column {', '.join(lacking)}; the file has {', '.join(columns) or 'none'}"
+    near = [close for name in lacking if (close := _nearest(name, columns))]
     if near:
         text += f"; did you mean {', '.join(near)}? Names are compared letter by letter"
     return f"{text}; {remedy}"
@@ -100,13 +100,13 @@ def say_missing(names: Iterable[str], found: Sequence[str], remedy: str) -> str:
 
 def note_unread(names: Iterable[str], read: Iterable[str]) -> None:
     """Describe which columns of a file are not read."""
-    known = {*read}
-    other = [name for name in names if name not in known]
+    used = {*read}
+    other = [name for name in names if name not in used]
     if other:
         note(f"columns that are not read: {', '.join(other)}")
 
 
-def _nearest(name: str, found: Sequence[str]) -> str:
-    lower = {each.lower(): each for each in found}
+def _nearest(name: str, columns: Sequence[str]) -> str:
+    lower = {each.lower(): each for each in columns}
     close = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.75)
     return lower[close[0]] if close else ""

@@ -67,7 +67,7 @@ def write(graph: PulseGraph, predict: Predict, layout: Layout, folder: Path) -> 
 
 
 def example(events: int, seed: int, sensors: int) -> dict[str, Tensor]:
-    """Make inputs: events of 1 to 1,000 pulses, in the order of time, to check a graph with.
+    """Generate inputs: events of 1 to 1,000 pulses, in the order of time, to check a graph with.
 
     A few of the sensors have many pulses, so that both cuts are made.
     """
@@ -157,15 +157,15 @@ class PulseGraph(nn.Module):
         new = torch.cat([cell.new_ones(1).bool(), cell[1:] != cell[:-1]])
         dom = new.cumsum(0) - 1
         aside = torch.where(new, dom, total)  # the first pulse of each sensor; the others go to the end
-        # The place of a sensor among those of its event, in the order in which they are hit.
+        # The rank of a sensor among those of its event, in the order in which they are hit.
         is_first = torch.zeros_like(number).scatter(0, pulse, new.long())
         before = torch.cat([is_first.new_zeros(1), is_first.cumsum(0)])
         ordered = before[1:] - before[ends - multiplicity][owner] - 1
-        place = _spread(aside, ordered[pulse])[dom]
+        rank = _spread(aside, ordered[pulse])[dom]
         nth = number - _spread(aside, number)[dom]
         many = torch.zeros_like(number).scatter_add(0, dom, torch.ones_like(number))[dom]
         hit = (before[ends] - before[ends - multiplicity]).clamp_max(self.most_doms)
-        vectors = self._vectors(pulses, pulse, event, place, nth, many, hit)
+        vectors = self._vectors(pulses, pulse, event, rank, nth, many, hit)
         size = losses.length(vectors)
         return vectors / size, size[:, 0]
 
@@ -174,21 +174,21 @@ class PulseGraph(nn.Module):
         pulses: Tensor,
         pulse: Tensor,
         event: Tensor,
-        place: Tensor,
+        rank: Tensor,
         nth: Tensor,
         many: Tensor,
         hit: Tensor,
     ) -> Tensor:
         """Run the model on all events, padded: [B, 3].
 
-        Of each pulse, [P]: its number, event, the place of its sensor, its own place there, and how many
+        Of each pulse, [P]: its number, event, the rank of its sensor, its own place there, and how many
         pulses that sensor has. hit: [B] sensors that the model sees.
         """
         most: Any = hit.amax(0).item()  # int() of it would make it a constant of the graph
         torch._check(most >= 1)  # type: ignore[no-untyped-call]  # noqa: SLF001 - for torch.export
-        row = event * most + place
+        row = event * most + rank
         rows = hit.shape[0] * most  # and one more, for all that is cut
-        shown = place < self.most_doms
+        shown = rank < self.most_doms
         first = torch.where(shown & (nth == 0), row, rows)
         slot = torch.where(
             shown & (nth < self.most_pulses), row * self.most_pulses + nth, rows * self.most_pulses

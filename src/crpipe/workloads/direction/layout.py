@@ -94,8 +94,8 @@ def read_geometry(path: Path) -> NDArray[np.float32]:
     wrong = np.flatnonzero(ids != np.arange(len(ids)))
     if not len(ids) or len(wrong):
         row = int(wrong[0]) if len(wrong) else 0
-        found = ids[row] if len(ids) else "no row"
-        raise FormatError(f"{path}: row {row}: expected sensor_id {row}, found {found}; sort the table by it")
+        value = ids[row] if len(ids) else "no row"
+        raise FormatError(f"{path}: row {row}: expected sensor_id {row}, found {value}; sort the table by it")
     if not (np.isfinite(places).all() and np.abs(places).max() < _FARTHEST_M):
         raise FormatError(f"{path}: positions must be finite and within ±{_FARTHEST_M:g} m")
     if np.abs(places).max() < 10:  # noqa: PLR2004 - the smallest telescopes are larger

@@ -89,7 +89,7 @@ _INDEPENDENT = (
 
 
 def of_gan(networks: Networks, options: MuonGanOptions) -> SamplerGraphs:
-    """Take the generator and the multiplicity model; the critic is not needed any more."""
+    """Return the graphs of the generator and the multiplicity model; the critic is not needed any more."""
     generator = networks.generator
     noise = (
         Noise("event_noise", "events", generator.event_latent, "normal"),
@@ -106,7 +106,7 @@ def of_gan(networks: Networks, options: MuonGanOptions) -> SamplerGraphs:
 
 
 def of_flow(networks: FlowNetworks, options: MuonFlowOptions) -> SamplerGraphs:
-    """Take the velocity network, with all its steps, and the multiplicity model."""
+    """Return the graphs of the velocity network, with all its steps, and of the multiplicity model."""
     noise = (Noise("muon_noise", "muons", features.width(options.features), "normal"),)
     return SamplerGraphs(
         Law(networks.multiplicity),
@@ -154,10 +154,10 @@ class GanMuons(nn.Module):
         muon_noise: Tensor,
         azimuth_uniform: Tensor | None = None,
     ) -> Tensor:
-        """Make muons [M, 3]."""
+        """Generate muons [M, 3]."""
         context = context_of(features.condition_tensor(primaries), multiplicity)
-        made = self.generator(context, event, event_noise, muon_noise)
-        return features.physical(made, self.kind, None if azimuth_uniform is None else azimuth_uniform[:, 0])
+        muons = self.generator(context, event, event_noise, muon_noise)
+        return features.physical(muons, self.kind, None if azimuth_uniform is None else azimuth_uniform[:, 0])
 
 
 class FlowMuons(nn.Module):
@@ -175,10 +175,10 @@ class FlowMuons(nn.Module):
         muon_noise: Tensor,
         azimuth_uniform: Tensor | None = None,
     ) -> Tensor:
-        """Make muons [M, 3]."""
+        """Generate muons [M, 3]."""
         context = context_of(features.condition_tensor(primaries), multiplicity)
-        made = self.velocity.follow(muon_noise, context, event, multiplicity.float(), self.steps)
-        return features.physical(made, self.kind, None if azimuth_uniform is None else azimuth_uniform[:, 0])
+        muons = self.velocity.follow(muon_noise, context, event, multiplicity.float(), self.steps)
+        return features.physical(muons, self.kind, None if azimuth_uniform is None else azimuth_uniform[:, 0])
 
 
 # A sampler as two ONNX graphs that run without torch.
@@ -201,7 +201,7 @@ def sampler_graphs(sampler: SamplerGraphs, primaries: NDArray[np.float32]) -> di
 
 
 def _example(sampler: SamplerGraphs, primaries: Tensor) -> dict[str, Tensor]:
-    """Make inputs with bundles of 1 to 40 muons, and noise."""
+    """Generate inputs with bundles of 1 to 40 muons, and noise."""
     events = len(primaries)
     generator = torch.Generator().manual_seed(0)
     multiplicity = torch.randint(1, 41, (events,), generator=generator)
@@ -225,9 +225,9 @@ _SIMULATOR = "crpipe.workloads.muons.simulator.files:AirShowers"
 _EXAMPLE = {"energy_gev": 1e6, "zenith_rad": 0.3, "mass_number": 1.0, "depth_m": 1950.0}
 
 
-def write(sampler: SamplerGraphs, made: Provenance, folder: Path) -> Graphs:
+def write(sampler: SamplerGraphs, provenance: Provenance, folder: Path) -> Graphs:
     """Write graphs and script; raise CheckpointError when the graphs differ from the model."""
-    limits = limits_of(made)
+    limits = limits_of(provenance)
     graphs = sampler_graphs(sampler, _primaries(limits))
     difference = max(graph.export(folder / name) for name, graph in graphs.items())
     # The script's text, not its module: it imports onnxruntime, which is an extra.
@@ -252,11 +252,11 @@ def write(sampler: SamplerGraphs, made: Provenance, folder: Path) -> Graphs:
     return Graphs((LAW, MUONS, SCRIPT), description)
 
 
-def limits_of(made: Provenance) -> Limits:
+def limits_of(provenance: Provenance) -> Limits:
     """Return the ranges of the primaries: as measured, else as configured for the simulator, else none."""
-    if made.seen.limits or not simulated(made.keys):
-        return made.seen.limits
-    keys = {name.removeprefix("simulator."): value for name, value in made.keys.items()}
+    if provenance.seen.limits or not simulated(provenance.keys):
+        return provenance.seen.limits
+    keys = {name.removeprefix("simulator."): value for name, value in provenance.keys.items()}
     return {
         "energy_gev": (keys["energy_min_gev"], keys["energy_max_gev"]),
         "zenith_rad": (0.0, math.radians(keys["zenith_max_deg"])),
@@ -301,21 +301,21 @@ _INTRODUCTION = (
 )
 
 
-def sections(made: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:
+def sections(provenance: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:
     """Return the lines of the sections that only this workload can write."""
     return {
         "": _INTRODUCTION,
-        card.USE: list(_use(made)),
-        card.VALID: list(_valid_for(made)),
-        card.DEVIATIONS: list(_deviations(made, graphs)),
-        card.LICENCE: list(_licence(made)),
+        card.USE: list(_use(provenance)),
+        card.VALID: list(_valid_for(provenance)),
+        card.DEVIATIONS: list(_deviations(provenance, graphs)),
+        card.LICENCE: list(_licence(provenance)),
     }
 
 
-def _use(made: Provenance) -> Iterator[str]:
+def _use(provenance: Provenance) -> Iterator[str]:
     yield from ("Needs `pip install numpy onnxruntime`; neither crpipe nor torch.", "", "```python")
     yield from ("import numpy as np", "from sample import Sampler", "")
-    values = ", ".join(f"{value:.6g}" for value in example(limits_of(made)).values())
+    values = ", ".join(f"{value:.6g}" for value in example(limits_of(provenance)).values())
     yield f"primaries = [[{values}]] * 3  # energy_gev, zenith_rad, mass_number, depth_m"
     yield 'multiplicity, muons = Sampler(".").bundles(primaries, np.random.default_rng(1))'
     yield "print(multiplicity, muons.shape)  # muons: energy_gev, x_m, y_m; event after event"
@@ -323,30 +323,30 @@ def _use(made: Provenance) -> Iterator[str]:
     yield "Or, for a table: `python sample.py primaries.npy bundles.npz --seed 1`."
 
 
-def _valid_for(made: Provenance) -> Iterator[str]:
-    limits = limits_of(made)
-    if not made.seen.unknown:
+def _valid_for(provenance: Provenance) -> Iterator[str]:
+    limits = limits_of(provenance)
+    if not provenance.seen.unknown:
         origin = "measured on the training shards"
     elif limits:
-        origin = f"as configured for the simulator; not measured: {made.seen.unknown}"
+        origin = f"as configured for the simulator; not measured: {provenance.seen.unknown}"
     else:
-        origin = f"not known: {made.seen.unknown}"
+        origin = f"not known: {provenance.seen.unknown}"
     yield f"The training data are within these ranges ({origin})."
     if limits:
-        yield from ("", *card.limits_table(made, limits))
+        yield from ("", *card.limits_table(provenance, limits))
     yield ""
     yield "Nothing is known outside of them: `bundles` warns, and `Sampler.outside` finds the primaries."
     yield "Between the two ends there may be few events."
-    yield from card.outliers_lines(made)
+    yield from card.outliers_lines(provenance)
 
 
-def _deviations(made: Provenance, graphs: Graphs) -> Iterator[str]:
+def _deviations(provenance: Provenance, graphs: Graphs) -> Iterator[str]:
     sampler = graphs.description["sampler"]
-    if simulated(made.keys):
+    if simulated(provenance.keys):
         simulator = "crpipe's own simulator (docs/physics.md#the-simulator)"
         yield f"- The training data come from {simulator}, a parametrisation."
     yield from (f"- {note}" for note in sampler["notes"])
-    most = made.keys.get("model.max_muons")
+    most = provenance.keys.get("model.max_muons")
     if most:
         yield f"- In training, a larger bundle was replaced by a random window of at most {most} muons."
     yield (
@@ -355,13 +355,13 @@ def _deviations(made: Provenance, graphs: Graphs) -> Iterator[str]:
     )
 
 
-def _licence(made: Provenance) -> Iterator[str]:
-    if simulated(made.keys):
+def _licence(provenance: Provenance) -> Iterator[str]:
+    if simulated(provenance.keys):
         yield "`sample.py` and crpipe: MIT. The weights come from crpipe's own simulator alone: nobody else's"
         yield "data restrict their use."
     else:
         yield "`sample.py` and crpipe: MIT. The weights carry no terms of their own; they follow those of the"
-        yield f"data in `{made.keys['source.uri']}`: ask its owners before you publish."
+        yield f"data in `{provenance.keys['source.uri']}`: ask its owners before you publish."
     yield ""
     yield f"Cite crpipe {__version__} as its CITATION.cff says, with the fingerprint above, and the"
     yield "simulation that made the data."

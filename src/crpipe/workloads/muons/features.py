@@ -66,7 +66,7 @@ def conditions(columns: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
 
 
 def condition_tensor(primaries: Tensor) -> Tensor:
-    """Do what ``conditions`` does with tensors: [N, 4] in the order of layout.PRIMARY."""
+    """Compute ``conditions`` of tensors: [N, 4] in the order of layout.PRIMARY."""
     energy, zenith, mass, depth = primaries.unbind(1)
     raw = torch.stack(
         [torch.log10(energy / PEV_GEV), torch.cos(zenith), torch.log10(mass), depth / KM_M], dim=1

@@ -49,12 +49,12 @@ class RegressorGraph(nn.Module):
 
     def forward(self, npho: Tensor, relative_time: Tensor) -> tuple[Tensor, ...]:
         """Return each task [B, D] in the units of its columns, and its uncertainties, if any."""
-        found: list[Tensor] = []
+        outputs: list[Tensor] = []
         for name, (value, log_sigma) in self.model(items_of(npho, relative_time, self.threshold)).items():
-            found.append(value)
+            outputs.append(value)
             if log_sigma is not None:
-                found.append(sigma_of(name, value, log_sigma, self.model.tasks[name]))
-        return tuple(found)
+                outputs.append(sigma_of(name, value, log_sigma, self.model.tasks[name]))
+        return tuple(outputs)
 
 
 class InpainterGraph(nn.Module):
@@ -67,8 +67,8 @@ class InpainterGraph(nn.Module):
 
     def forward(self, npho: Tensor, relative_time: Tensor) -> tuple[Tensor, Tensor]:
         """Return photons and times in s, [B, 4760] each: found ones, also for the sensors that are valid."""
-        found = self.model(items_of(npho, relative_time, self.threshold))
-        return found.photons, found.time_ns / _NS
+        estimate = self.model(items_of(npho, relative_time, self.threshold))
+        return estimate.photons, estimate.time_ns / _NS
 
 
 # Writes the ONNX graphs of trained models, and checks them.
@@ -80,7 +80,9 @@ _CHECKED_EVENTS = (1, 3, 5)
 _INPUTS = ("npho", "relative_time")
 
 
-def write_regressor(model: GammaModel, options: RegressorOptions, made: Provenance, folder: Path) -> Graphs:
+def write_regressor(
+    model: GammaModel, options: RegressorOptions, provenance: Provenance, folder: Path
+) -> Graphs:
     """Write the graph of a regressor; raise CheckpointError where it differs from the model."""
     outputs: dict[str, str] = {}
     units: list[tuple[float, ...]] = []
@@ -92,28 +94,28 @@ def write_regressor(model: GammaModel, options: RegressorOptions, made: Provenan
             outputs[f"{name}_sigma"] = "uncertainties of these"
             units.append(UNITS[name])
 
-    def compared(found: Sequence[Tensor]) -> list[Tensor]:
-        return [values / values.new_tensor(unit) for values, unit in zip(found, units, strict=True)]
+    def compared(tensors: Sequence[Tensor]) -> list[Tensor]:
+        return [values / values.new_tensor(unit) for values, unit in zip(tensors, units, strict=True)]
 
-    return _write(RegressorGraph(model, threshold_of(made)), outputs, folder / REGRESSOR, compared)
+    return _write(RegressorGraph(model, threshold_of(provenance)), outputs, folder / REGRESSOR, compared)
 
 
-def write_inpainter(model: MaskedModel, made: Provenance, folder: Path) -> Graphs:
+def write_inpainter(model: MaskedModel, provenance: Provenance, folder: Path) -> Graphs:
     """Write the graph of an inpainter; raise CheckpointError where it differs from the model."""
     outputs = {"found_npho": "photons of each sensor", "found_time": "time of each sensor, in s"}
     codec = model.encoder.features.codec
 
-    def compared(found: Sequence[Tensor]) -> list[Tensor]:
-        photons, time = found
+    def compared(tensors: Sequence[Tensor]) -> list[Tensor]:
+        photons, time = tensors
         return [codec.encode_photons(photons), time * _NS / codec.time_scale]
 
-    return _write(InpainterGraph(model, threshold_of(made)), outputs, folder / INPAINTER, compared)
+    return _write(InpainterGraph(model, threshold_of(provenance)), outputs, folder / INPAINTER, compared)
 
 
-def threshold_of(made: Provenance) -> float:
+def threshold_of(provenance: Provenance) -> float:
     """Return the photons below which a sensor has no time, as the reader of the training had it."""
     default = RootFilesOptions().npho_threshold
-    return float(made.keys.get("reader.npho_threshold", default))
+    return float(provenance.keys.get("reader.npho_threshold", default))
 
 
 def _write(
@@ -141,7 +143,7 @@ def _write(
 
 
 def example(events: int, seed: int) -> dict[str, Tensor]:
-    """Make raw branches to check a graph with: bright, dark and dead sensors."""
+    """Generate raw branches to check a graph with: bright, dark and dead sensors."""
     random = np.random.default_rng(seed)
     npho = random.exponential(60, (events, SENSORS)) * random.exponential(1, (events, 1))
     npho[random.random(npho.shape) < 0.02] = 1e10  # noqa: PLR2004
@@ -152,27 +154,27 @@ def example(events: int, seed: int) -> dict[str, Tensor]:
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
-def regressor_sections(made: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:
+def regressor_sections(provenance: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:
     """Return the lines of the card that only a regressor can write."""
     introduction = "Reconstructs gammas from the 4,760 photosensors of the liquid xenon detector of MEG II."
-    return _sections(introduction, list(_use_regressor(graphs)), made, graphs)
+    return _sections(introduction, list(_use_regressor(graphs)), provenance, graphs)
 
 
-def inpainter_sections(made: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:
+def inpainter_sections(provenance: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:
     """Return the lines of the card that only an inpainter can write."""
     introduction = "Finds what dead photosensors of the liquid xenon detector of MEG II would have seen."
-    return _sections(introduction, list(_use_inpainter()), made, graphs)
+    return _sections(introduction, list(_use_inpainter()), provenance, graphs)
 
 
 def _sections(
-    introduction: str, use: list[str], made: Provenance, graphs: Graphs
+    introduction: str, use: list[str], provenance: Provenance, graphs: Graphs
 ) -> Mapping[str, Sequence[str]]:
     difference = graphs.description["graph"]["difference"]
     deviations = [
         f"- Graph and checkpoint differ by at most {difference:.0e} of 1 + the value, in units of training.",
-        f"- Sensors of fewer than {threshold_of(made):g} photons have no time, as in training.",
+        f"- Sensors of fewer than {threshold_of(provenance):g} photons have no time, as in training.",
     ]
-    if made.keys.get("reader.dead"):
+    if provenance.keys.get("reader.dead"):
         deviations.append("- The graph does not know the list of dead sensors: give NaN as their photons.")
     return {
         "": (introduction, "Validity, encoding, geometry and all scaling are inside the graph."),

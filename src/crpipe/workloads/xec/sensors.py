@@ -90,36 +90,36 @@ _MOST_NEIGHBOUR_PITCHES = 2.0
 
 def face_of() -> NDArray[np.int64]:
     """Return the number of the face of each sensor, as in FACES: [4760]."""
-    found = np.full(SENSORS, -1, np.int64)
+    faces = np.full(SENSORS, -1, np.int64)
     for number, name in enumerate(FACES):
-        found[FACE_IDS[name]] = number
-    return found
+        faces[FACE_IDS[name]] = number
+    return faces
 
 
 def sensor_map() -> NDArray[np.float64]:
     """Place all sensors: [4760, 6], x, y, z of the centre and the normal into the xenon."""
-    found = np.full((SENSORS, 6), np.nan)
+    places = np.full((SENSORS, 6), np.nan)
     v = np.linspace(_HALF_ANGLE["inner"], -_HALF_ANGLE["inner"], 93)[:, None]
-    found[INNER.ids] = _curved(_INNER_CENTRES, v, np.linspace(-32.46, 32.46, 44), 1.0)
+    places[INNER.ids] = _curved(_INNER_CENTRES, v, np.linspace(-32.46, 32.46, 44), 1.0)
     v = np.linspace(_HALF_ANGLE["outer"], -_HALF_ANGLE["outer"], 24)[:, None]
-    found[OUTER.ids] = _curved(_OUTER_CENTRES, v, np.linspace(-41.42, 41.42, 9), -1.0)
+    places[OUTER.ids] = _curved(_OUTER_CENTRES, v, np.linspace(-41.42, 41.42, 9), -1.0)
     v = np.linspace(8.72, -8.72, 6)[:, None]
-    found[CENTRE.ids] = _curved(_OUTER_CENTRES, v, np.linspace(-12.4, 12.4, 5), -1.0)
+    places[CENTRE.ids] = _curved(_OUTER_CENTRES, v, np.linspace(-12.4, 12.4, 5), -1.0)
     v = np.linspace(_HALF_ANGLE["side"], -_HALF_ANGLE["side"], 24)[:, None]
     radius = np.linspace(69.53, 102.95, 6)
     tilt = elementary.arctan2(46.84 - 35.15, 102.95 - 69.53)  # the sides open outwards
     for face, side in ((US, -1.0), (DS, 1.0)):
         z = side * np.linspace(35.15, 46.84, 6)
-        found[face.ids, :3] = _cylinder(radius, v, z)
-        found[face.ids, 3:] = _cylinder(np.full(6, np.sin(tilt)), v, np.full(6, -side * np.cos(tilt)))
+        places[face.ids, :3] = _cylinder(radius, v, z)
+        places[face.ids, 3:] = _cylinder(np.full(6, np.sin(tilt)), v, np.full(6, -side * np.cos(tilt)))
     for end, side in ((TOP, 1.0), (BOTTOM, -1.0)):
         rows = np.repeat(np.arange(len(end.rows)), end.rows)
-        place = np.concatenate([np.arange(n) - (n - 1) / 2 for n in end.rows])
+        column = np.concatenate([np.arange(n) - (n - 1) / 2 for n in end.rows])
         angle = np.full(len(rows), side * _HALF_ANGLE["end"])
-        found[end.ids, :3] = _cylinder(68.27 + 6.91 * rows, angle, 6.12 * place)
+        places[end.ids, :3] = _cylinder(68.27 + 6.91 * rows, angle, 6.12 * column)
         around = np.radians(side * _HALF_ANGLE["end"])
-        found[end.ids, 3:] = [-side * np.sin(around), -side * np.cos(around), 0.0]
-    return found
+        places[end.ids, 3:] = [-side * np.sin(around), -side * np.cos(around), 0.0]
+    return places
 
 
 def _cylinder(radius: Any, degrees: Any, z: Any) -> NDArray[np.float64]:
@@ -150,15 +150,15 @@ def read_sensor_map(path: Path) -> NDArray[np.float64]:
     ids, *values = read_csv_columns(path, COLUMNS)
     if len(ids) != SENSORS or (ids != np.arange(SENSORS)).any():
         raise FormatError(f"{path}: expected the sensors 0 to {SENSORS - 1} in order, found {len(ids)} rows")
-    found = np.stack(values, axis=1)
-    if not np.isfinite(found).all():
-        raise FormatError(f"{path}: sensor {int(np.argmin(np.isfinite(found).all(1)))}: not finite")
+    places = np.stack(values, axis=1)
+    if not np.isfinite(places).all():
+        raise FormatError(f"{path}: sensor {int(np.argmin(np.isfinite(places).all(1)))}: not finite")
     try:
         for face in (*GRIDS, *HEXES):
-            check_grid(face, found[:, :3])
+            check_grid(face, places[:, :3])
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from None
-    return found
+    return places
 
 
 def check_grid(grid: Grid | HexRows, places: NDArray[np.float64]) -> None:
@@ -213,7 +213,7 @@ def neighbours(places: NDArray[np.float64], count: int) -> NDArray[np.int64]:
     places: [4760, 3] in cm.
     """
     total = len(places)
-    found = np.empty((total, count), np.int64)
+    ids = np.empty((total, count), np.int64)
     for first in range(0, total, 256):
         part = places[first : first + 256]
         apart = np.zeros((len(part), total))
@@ -223,5 +223,5 @@ def neighbours(places: NDArray[np.float64], count: int) -> NDArray[np.int64]:
         order = np.rint(apart * 1e6).astype(np.int64) * total + np.arange(total)
         order[np.arange(len(part)), first + np.arange(len(part))] = np.iinfo(np.int64).max
         nearest = np.sort(np.partition(order, count, axis=1)[:, :count], axis=1)
-        found[first : first + 256] = nearest % total
-    return found
+        ids[first : first + 256] = nearest % total
+    return ids

@@ -85,8 +85,8 @@ def group_by_sensor(events: Events, most_pulses: int, most_doms: int) -> DomVect
     order = np.argsort(-rows, kind="stable")
     count = np.maximum(rows[order], 1)
     row = _rows(event, kept, rows, order, count)
-    slot, chosen = _slots(row, begins, lengths, most_pulses)
-    pulse, slot = pulse[chosen], slot[chosen]
+    slot, selected = _slots(row, begins, lengths, most_pulses)
+    pulse, slot = pulse[selected], slot[selected]
     sensor, many = np.zeros(int(count.sum()), np.int64), np.zeros(int(count.sum()), np.float32)
     sensor[row[kept]], many[row[kept]] = (cell % SENSOR_IDS)[kept], lengths[kept]
     return DomVectors(
@@ -210,19 +210,19 @@ class Features(nn.Module):
         from the mean of all; number of pulses; time, charge and kind of each pulse.
         """
         sensor, slot = doms["sensor"], doms["slot"]
-        place = _turned(self.places[sensor], turn[event])
+        position = _turned(self.places[sensor], turn[event])
         _, time, charge, auxiliary = doms["pulse"].unbind(dim=1)
         late = time - start[event[slot // self.pulses_per_dom]]
         shown = time / 10 if self.absolute else late
         scaled = [shown / _TIME_NS, charge.clamp_min(_LEAST_PE).log10() / 3, auxiliary - 0.5, late / _NEAR_NS]
-        seen = place.new_zeros(sensor.shape[0] * self.pulses_per_dom, 4)
+        seen = position.new_zeros(sensor.shape[0] * self.pulses_per_dom, 4)
         seen = seen.index_copy(0, slot, torch.stack(scaled, dim=1)).view(sensor.shape[0], -1, 4)
-        near = torch.cat([place / _NEAR_M, seen[:, 0, 3:]], dim=1)
+        near = torch.cat([position / _NEAR_M, seen[:, 0, 3:]], dim=1)
         # Pulses in local coincidence are light, most others noise.
         weight = torch.where(seen[:, 0, 2] < 0, 1.0, _NOISE) * (doms["many"] > 0)
         near = near - _means(near, weight, event, start.shape[0])[event]
         many = doms["many"].log1p() / 3 - 1
-        return torch.cat([place / _LENGTH_M, near, many[:, None], seen[:, :, :3].flatten(1)], dim=1)
+        return torch.cat([position / _LENGTH_M, near, many[:, None], seen[:, :, :3].flatten(1)], dim=1)
 
 
 def _turned(places: Tensor, turn: Tensor) -> Tensor:
@@ -316,6 +316,6 @@ def padded_arrays(doms: DomVectors, most_pulses: int, most_doms: int) -> dict[st
 
 def extended(values: NDArray[Number], length: int, fill: float = 0) -> NDArray[Number]:
     """Copy values [N, ...] with rows of ``fill`` after them: [length, ...]."""
-    made = np.empty((length, *values.shape[1:]), values.dtype)
-    made[: len(values)], made[len(values) :] = values, fill
-    return made
+    padded = np.empty((length, *values.shape[1:]), values.dtype)
+    padded[: len(values)], padded[len(values) :] = values, fill
+    return padded

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class DirectionModel(nn.Module):
-    """Gives a vector for each event, which points to where the neutrino came from."""
+    """Predicts a vector for each event, which points to where the neutrino came from."""
 
     def __init__(self, features: Features, network: nn.Module) -> None:
         super().__init__()
@@ -33,8 +33,8 @@ class DirectionModel(nn.Module):
         turn: [B] angle by which each event is turned about the vertical axis, in rad.
         """
         x = self.features(batch, batch["event"], batch["start"], turn)
-        found = [self.network(x[rows], there) for rows, there in groups_of(batch)]
-        return torch.cat(found).float()  # small angles need the digits that bfloat16 has not
+        vectors = [self.network(x[rows], there) for rows, there in groups_of(batch)]
+        return torch.cat(vectors).float()  # small angles need the digits that bfloat16 has not
 
 
 def groups_of(batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
@@ -105,8 +105,8 @@ class SensorTransformer(nn.Module):
 
     def forward(self, x: Tensor, there: Tensor) -> Tensor:
         """Return a vector for each event: x [E, L, features], there [E, L] false for padding; [E, 3]."""
-        own = self.event.expand(x.shape[0], 1, -1)
-        x = torch.cat([own, _normed(self.enter(x))], dim=1)
+        token = self.event.expand(x.shape[0], 1, -1)
+        x = torch.cat([token, _normed(self.enter(x))], dim=1)
         there = torch.cat([there.new_ones(x.shape[0], 1), there], dim=1)
         for attention, feed_forward in zip(self.attention, self.feed_forward, strict=True):
             x = x + attention(_normed(x), there)
@@ -126,9 +126,9 @@ class SensorDeepSet(nn.Module):
 
     def forward(self, x: Tensor, there: Tensor) -> Tensor:
         """Return a vector for each event: x [E, L, features], there [E, L] false for padding; [E, 3]."""
-        each = self.each(x)
-        pooled = _pooled(each, there)
-        both = torch.cat([each, pooled[:, None].expand(-1, each.shape[1], -1)], dim=2)
+        sensors = self.each(x)
+        pooled = _pooled(sensors, there)
+        both = torch.cat([sensors, pooled[:, None].expand(-1, sensors.shape[1], -1)], dim=2)
         return self.whole(_pooled(self.beside(both), there))
 
 

@@ -110,8 +110,8 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
 
     def loss(self, model: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Metrics]:  # noqa: ARG002
         """Compare predicted and true directions of a batch."""
-        found, truth, counts = model(batch, batch["turn"]), batch["truth"], batch["counts"]
-        angle = losses.mean(losses.opening_angle(found, truth), counts)
+        vectors, truth, counts = model(batch, batch["turn"]), batch["truth"], batch["counts"]
+        angle = losses.mean(losses.opening_angle(vectors, truth), counts)
         padding, pulses_cut, doms_cut = batch["cut"].unbind()
         shown = {
             "angle_deg": angle.detach().rad2deg(),
@@ -121,8 +121,8 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
         }
         if self.options.loss == "angle":
             return angle, shown
-        shown["kappa"] = losses.mean(losses.length(found.detach())[:, 0], counts)
-        return losses.mean(losses.von_mises_fisher(found, truth), counts), shown
+        shown["kappa"] = losses.mean(losses.length(vectors.detach())[:, 0], counts)
+        return losses.mean(losses.von_mises_fisher(vectors, truth), counts), shown
 
     def vectors(
         self, model: nn.Module, events: Events, turns: int
@@ -131,14 +131,14 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
         batch = self.collate(events, np.arange(len(events)), ())
         device = next(model.parameters()).device
         moved = {name: value.to(device) for name, value in batch.items()}
-        found = torch.zeros_like(moved["truth"])
+        mean = torch.zeros_like(moved["truth"])
         for number in range(turns):
             angle = 2 * math.pi * number / turns
             turned = model(moved, torch.full_like(moved["turn"], angle))
-            found += turned_back(turned, angle) / turns
+            mean += turned_back(turned, angle) / turns
         vectors, hit = np.empty((len(events), 3)), np.empty(len(events), np.int64)
         order = batch["order"][: len(events)].numpy()
-        vectors[order] = found[: len(events)].cpu().numpy()
+        vectors[order] = mean[: len(events)].cpu().numpy()
         hit[order] = batch["hit"][: len(events)].numpy()
         return vectors, hit
 
@@ -146,11 +146,11 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
         """Predict directions, with the line fit's beside them."""
         vectors, hit = self.vectors(model, events, self.options.rotations)
         azimuth, zenith = azimuth_zenith(vectors)
-        found: Columns = {"azimuth": azimuth, "zenith": zenith}
+        columns: Columns = {"azimuth": azimuth, "zenith": zenith}
         if self.options.loss == "von_mises_fisher":
-            found["kappa"] = np.linalg.norm(vectors, axis=1)
+            columns["kappa"] = np.linalg.norm(vectors, axis=1)
         fit = self.baseline(events)
-        return {**found, "doms": hit, "line_fit_azimuth": fit["azimuth"], "line_fit_zenith": fit["zenith"]}
+        return {**columns, "doms": hit, "line_fit_azimuth": fit["azimuth"], "line_fit_zenith": fit["zenith"]}
 
     def baseline(self, events: Events) -> Columns:
         """Fit a line to the pulses."""

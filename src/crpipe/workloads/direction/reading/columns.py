@@ -65,18 +65,18 @@ def check_columns(path: Path, schema: pa.Schema, kinds: Mapping[str, str]) -> No
         raise FormatError(f"{path}: {say_missing(missing, schema.names, _CHOOSE)}")
     refuse_twins(path, schema.names, kinds)
     for name, kind in kinds.items():
-        found = schema.field(name).type
-        if not (_KINDS[kind](found) or pa.types.is_null(found)):  # without a type where there are no rows
-            raise FormatError(f"{path}: column {name}: expected {kind}, found {found}")
+        dtype = schema.field(name).type
+        if not (_KINDS[kind](dtype) or pa.types.is_null(dtype)):  # without a type where there are no rows
+            raise FormatError(f"{path}: column {name}: expected {kind}, found {dtype}")
 
 
 def batches(
     file: pq.ParquetFile, names: Iterable[str], groups: Iterable[int] | None = None, rows: int = 0
 ) -> Iterator[pa.RecordBatch]:
     """Decode columns in batches of at most ``rows`` (131,072); ``groups``: only these row groups."""
-    chosen = range(file.num_row_groups) if groups is None else groups
+    row_groups = range(file.num_row_groups) if groups is None else groups
     return file.iter_batches(
-        batch_size=rows or _ROWS, row_groups=list(chosen), columns=list(names), use_threads=False
+        batch_size=rows or _ROWS, row_groups=list(row_groups), columns=list(names), use_threads=False
     )
 
 

@@ -83,14 +83,14 @@ def read_spans(meta: Path, number: int, truth: Sequence[str], pulses: Path, tota
         schema = file.schema_arrow
         columns.check_columns(meta, schema, {_BATCH: columns.INTEGER})
         names = _check(meta, schema, truth)
-        found = list(_rows_of(meta, file, number, names))
-    if not found:
+        parts = list(_rows_of(meta, file, number, names))
+    if not parts:
         raise FormatError(
             f"{meta}: no row has batch_id {number}, the number of {pulses}; name the metadata of these files "
             "in source.tables, as meta (of a prediction: with --table meta=FILE)"
         )
-    rows = np.concatenate([each for each, _ in found])
-    joined = {name: np.concatenate([each[name] for _, each in found]) for name in names}
+    rows = np.concatenate([each for each, _ in parts])
+    joined = {name: np.concatenate([each[name] for _, each in parts]) for name in names}
     return _spans(meta, rows, joined, truth, pulses, total)
 
 
@@ -104,8 +104,8 @@ def embedded_spans(path: Path, schema: pa.Schema, truth: Sequence[str], total: i
         )
     names = _check(path, table.schema, truth)
     batch = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
-    found = {name: columns.values(path, batch[0], name, 0) for name in names}
-    return _spans(path, np.arange(table.num_rows), found, truth, path, total)
+    values = {name: columns.values(path, batch[0], name, 0) for name in names}
+    return _spans(path, np.arange(table.num_rows), values, truth, path, total)
 
 
 def _check(path: Path, schema: pa.Schema, truth: Sequence[str]) -> list[str]:
@@ -139,11 +139,11 @@ def _may_hold(file: pq.ParquetFile, group: int, number: int) -> bool:
 
 def _matches(meta: Path, file: pq.ParquetFile, group: int, number: int, start: int) -> NDArray[np.int64]:
     """Find the rows of one row group that belong to a file; the group begins at row ``start``."""
-    found = []
+    rows = []
     for batch in columns.batches(file, [_BATCH], [group]):
-        found.append(start + np.flatnonzero(columns.values(meta, batch, _BATCH, start) == number))
+        rows.append(start + np.flatnonzero(columns.values(meta, batch, _BATCH, start) == number))
         start += batch.num_rows
-    return np.concatenate(found) if found else np.zeros(0, np.int64)
+    return np.concatenate(rows) if rows else np.zeros(0, np.int64)
 
 
 def _values_at(
@@ -154,9 +154,9 @@ def _values_at(
         first, last = np.searchsorted(rows, [start, start + batch.num_rows])
         if last > first:
             inside = rows[first:last]
-            chosen = batch.slice(inside[0] - start, inside[-1] - inside[0] + 1)
-            found = {name: columns.values(meta, chosen, name, int(inside[0])) for name in names}
-            yield inside, {name: each[inside - inside[0]] for name, each in found.items()}
+            part = batch.slice(inside[0] - start, inside[-1] - inside[0] + 1)
+            values = {name: columns.values(meta, part, name, int(inside[0])) for name in names}
+            yield inside, {name: each[inside - inside[0]] for name, each in values.items()}
         if last == len(rows):
             return
         start += batch.num_rows
@@ -165,19 +165,19 @@ def _values_at(
 def _spans(
     meta: Path,
     rows: NDArray[np.int64],
-    found: dict[str, NDArray[Any]],
+    values: dict[str, NDArray[Any]],
     truth: Sequence[str],
     pulses: Path,
     total: int,
 ) -> Spans:
     """Order events by their pulses; raise FormatError unless they cover the file, each pulse once."""
-    order = np.lexsort((found[_LAST], found[_FIRST]))
-    ids, first, last = (found[name][order].astype(np.int64) for name in _IDS)
+    order = np.lexsort((values[_LAST], values[_FIRST]))
+    ids, first, last = (values[name][order].astype(np.int64) for name in _IDS)
     rows = rows[order]
     _check_spans(meta, rows, (ids, first, last), pulses, total)
     unknown = np.full(len(rows), np.nan)
-    wanted = (*ANGLES, *(name for name in truth if name not in ANGLES))
-    labels = {name: found[name][order].astype(np.float64) if name in found else unknown for name in wanted}
+    names = (*ANGLES, *(name for name in truth if name not in ANGLES))
+    labels = {name: values[name][order].astype(np.float64) if name in values else unknown for name in names}
     return Spans(meta, rows, (last - first + 1).astype(np.uint32), {"event_id": ids, **labels})
 
 
@@ -205,10 +205,10 @@ def _check_spans(
                 f"{pulses}: the span of event {ids[at]}, pulses {first[at]} to {last[at]} (row {rows[at]} of "
                 f"{meta}), {problem}; {fix}"
             )
-    known = int(last[-1]) + 1 if len(last) else 0
-    if known != total:
+    covered = int(last[-1]) + 1 if len(last) else 0
+    if covered != total:
         raise FormatError(
-            f"{pulses}: row {known}: the {len(ids)} events in {meta} have {known} pulses, the file has "
+            f"{pulses}: row {covered}: the {len(ids)} events in {meta} have {covered} pulses, the file has "
             f"{total}; {fix}"
         )
 
@@ -294,10 +294,10 @@ def _blocks(path: Path, file: pq.ParquetFile, spans: Spans, sensors: int) -> Ite
     stream = columns.ItemStream(path, columns.batches(file, KINDS), _decoder(path, sensors))
     starts = offsets(spans.multiplicity)
     for first, last in cuts(spans.multiplicity, columns.EVENTS, columns.ITEMS):
-        known = {name: column[first:last] for name, column in spans.columns.items()}
+        event_columns = {name: column[first:last] for name, column in spans.columns.items()}
         counts = spans.multiplicity[first:last]
         items, owners = stream.take(int(starts[last] - starts[first]))
-        wrong = owners != np.repeat(known["event_id"], counts)
+        wrong = owners != np.repeat(event_columns["event_id"], counts)
         if wrong.any():
             at = int(np.argmax(wrong))
             event = first + int(np.searchsorted(offsets(counts), at, side="right")) - 1
@@ -306,7 +306,7 @@ def _blocks(path: Path, file: pq.ParquetFile, spans: Spans, sensors: int) -> Ite
                 f"in row {spans.rows[event]} of {spans.path}, found {owners[at]}; give the metadata that was "
                 "made with this file"
             )
-        yield Events(known, counts, items)
+        yield Events(event_columns, counts, items)
 
 
 def _decoder(path: Path, sensors: int) -> columns.Decoder:
@@ -325,16 +325,16 @@ def _decoder(path: Path, sensors: int) -> columns.Decoder:
         _refuse(path, row, time, wrong, f"a time within ±{EXACT_NS} ns, which float32 holds exactly")
         items = np.empty((len(sensor), 4), np.float32)
         with np.errstate(over="ignore"):  # an infinite charge is not legal, and is reported with its event
-            for position, each in enumerate((sensor, time, charge, auxiliary)):
-                items[:, position] = each
+            for position, column in enumerate((sensor, time, charge, auxiliary)):
+                items[:, position] = column
         return items, owners
 
     return decode
 
 
-def _refuse(path: Path, row: int, found: NDArray[Any], wrong: NDArray[np.bool_], expected: str) -> None:
+def _refuse(path: Path, row: int, values: NDArray[Any], wrong: NDArray[np.bool_], expected: str) -> None:
     if wrong.any():
         at = int(np.argmax(wrong))
         raise FormatError(
-            f"{path}: row {row + at}: expected {expected}, found {found[at]}; have the file made again"
+            f"{path}: row {row + at}: expected {expected}, found {values[at]}; have the file made again"
         )

@@ -67,17 +67,17 @@ class Sensors:
         """Return the row in the geometry of each hit, [M]; raise FormatError for one missing or 0.5 m off."""
         keys = key_of(hits.string, hits.sensor)
         at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-        found = self.rows[at]
+        rows = self.rows[at]
         unknown = self.keys[at] != keys
-        wrong = unknown | ~(np.abs(hits.places - self.places[found]).max(axis=1, initial=0) <= _NEAR_M)
+        wrong = unknown | ~(np.abs(hits.places - self.places[rows]).max(axis=1, initial=0) <= _NEAR_M)
         if wrong.any():
             hit = int(np.argmax(wrong))
-            known = "no such sensor" if unknown[hit] else f"it at {self.places[found[hit]].tolist()} m"
+            entry = "no such sensor" if unknown[hit] else f"it at {self.places[rows[hit]].tolist()} m"
             raise FormatError(
-                f"{path}: {hits.name(hit)}, but {self.path} has {known}; give the geometry of these files in "
+                f"{path}: {hits.name(hit)}, but {self.path} has {entry}; give the geometry of these files in "
                 "source.tables, as geometry (geometry_of makes it from the files)"
             )
-        return found
+        return rows
 
 
 class Places:
@@ -87,17 +87,17 @@ class Places:
         self._known: dict[int, NDArray[np.float64]] = {}
 
     def add(self, path: Path, hits: Hits) -> None:
-        """Take the sensors of some hits; raise FormatError where one is at two places."""
+        """Add the sensors of some hits; raise FormatError where one is at two places."""
         keys, first, of = np.unique(key_of(hits.string, hits.sensor), return_index=True, return_inverse=True)
         mine = [
             self._known.setdefault(int(key), hits.places[at]) for key, at in zip(keys, first, strict=True)
         ]
-        known = np.reshape(mine, (-1, 3))[of]
-        wrong = ~(np.abs(hits.places - known).max(axis=1, initial=0) <= _SAME_M)
+        places = np.reshape(mine, (-1, 3))[of]
+        wrong = ~(np.abs(hits.places - places).max(axis=1, initial=0) <= _SAME_M)
         if wrong.any():
             hit = int(np.argmax(wrong))
             raise FormatError(
-                f"{path}: {hits.name(hit)}, but other hits of it are at {known[hit].tolist()} m; take files "
+                f"{path}: {hits.name(hit)}, but other hits of it are at {places[hit].tolist()} m; take files "
                 "of one geometry only"
             )
 
@@ -105,8 +105,8 @@ class Places:
         """Write the table, sorted by string and sensor; its row is the sensor_id."""
         rows = [",".join(["sensor_id", "x", "y", "z", *NAMES])]
         for row, key in enumerate(sorted(self._known)):
-            place = ",".join(map(repr, self._known[key].tolist()))
-            rows.append(f"{row},{place},{key >> 32},{key & 0xFFFFFFFF}")
+            position = ",".join(map(repr, self._known[key].tolist()))
+            rows.append(f"{row},{position},{key >> 32},{key & 0xFFFFFFFF}")
         with atomic_write(out) as part:
             part.write_text("\n".join(rows) + "\n")
 
@@ -218,8 +218,8 @@ class PrometheusHits:
             starts = offsets(counts)
             for first, last in cuts(counts, columns.EVENTS, columns.ITEMS):
                 items, _ = stream.take(int(starts[last] - starts[first]))
-                known = {name: column[first:last] for name, column in truth.items()}
-                yield Events(known, counts[first:last], items)
+                event_columns = {name: column[first:last] for name, column in truth.items()}
+                yield Events(event_columns, counts[first:last], items)
 
     def totals(self, path: Path, tables: Tables) -> tuple[int, int]:  # noqa: ARG002
         """Count hits by the footer; events are counted in the column event_no."""
@@ -303,8 +303,8 @@ def _runs(path: Path, file: pq.ParquetFile) -> tuple[NDArray[np.int64], NDArray[
     numbers_of = np.concatenate(parts)
     begins = np.flatnonzero(np.diff(numbers_of, prepend=numbers_of[:1] - 1))
     ids = numbers_of[begins]
-    known, first = np.unique(ids, return_index=True)
-    if len(known) < len(ids):
+    unique_ids, first = np.unique(ids, return_index=True)
+    if len(unique_ids) < len(ids):
         again = int(begins[np.setdiff1d(np.arange(len(ids)), first)[0]])
         raise FormatError(
             f"{path}: row {again}: expected the hits of each event together, found event_no "
@@ -315,30 +315,30 @@ def _runs(path: Path, file: pq.ParquetFile) -> tuple[NDArray[np.int64], NDArray[
 
 def _flat_truth(truth: Path, ids: NDArray[np.int64], path: Path) -> dict[str, NDArray[np.generic]]:
     """Find the truth of events by their numbers, in their order; raise FormatError."""
-    found: list[list[NDArray[np.generic]]] = [[np.zeros(0)] for _ in _TRUTH]
+    parts: list[list[NDArray[np.generic]]] = [[np.zeros(0)] for _ in _TRUTH]
     row = 0
     with open_parquet(truth) as file:
         columns.check_columns(truth, file.schema_arrow, _TRUTH)
         for batch in columns.batches(file, _TRUTH):
-            whole = [columns.values(truth, batch, name, row) for name in _TRUTH]
-            here = np.isin(whole[0], ids)
-            for part, column in zip(found, whole, strict=True):
+            batch_columns = [columns.values(truth, batch, name, row) for name in _TRUTH]
+            here = np.isin(batch_columns[0], ids)
+            for part, column in zip(parts, batch_columns, strict=True):
                 part.append(column[here])
             row += batch.num_rows
-    number, azimuth, zenith, energy = (np.concatenate(part) for part in found)
+    number, azimuth, zenith, energy = (np.concatenate(part) for part in parts)
     order = np.argsort(number, kind="stable")
-    known, counts = np.unique(number, return_counts=True)
-    lost = np.setdiff1d(ids, known)
+    unique_numbers, counts = np.unique(number, return_counts=True)
+    lost = np.setdiff1d(ids, unique_numbers)
     if len(lost) or (counts > 1).any():
-        event = lost[0] if len(lost) else int(known[np.argmax(counts > 1)])
+        event = lost[0] if len(lost) else int(unique_numbers[np.argmax(counts > 1)])
         raise FormatError(
             f"{truth}: expected one row with event_no {event}, which is in {path}, found "
             f"{'none' if len(lost) else int(counts.max())}; give the mc_truth of all files as one table in "
             "source.tables, as truth"
         )
-    place = order[np.searchsorted(known, ids)]
-    came_from = {"azimuth": azimuth[place] % (2 * np.pi), "zenith": np.pi - zenith[place]}
-    return {"event_id": ids, **came_from, "energy_gev": energy[place].astype(np.float64)}
+    rows = order[np.searchsorted(unique_numbers, ids)]
+    came_from = {"azimuth": azimuth[rows] % (2 * np.pi), "zenith": np.pi - zenith[rows]}
+    return {"event_id": ids, **came_from, "energy_gev": energy[rows].astype(np.float64)}
 
 
 def _flat_decoder(path: Path, sensors: Sensors) -> columns.Decoder:
@@ -405,13 +405,13 @@ def _lists_of(
     parent = batch.column(batch.schema.get_field_index(column))
     lists = [_typed(pc.struct_field(parent, name)) for name in names]
     lengths = [pc.fill_null(pc.list_value_length(each), -1).to_numpy(zero_copy_only=False) for each in lists]
-    for name, found in zip(names, lengths, strict=True):
-        wrong = (found != lengths[0]) | (found < 0)
+    for name, length in zip(names, lengths, strict=True):
+        wrong = (length != lengths[0]) | (length < 0)
         if wrong.any():
             at = int(np.argmax(wrong))
             raise FormatError(
                 f"{path}: row {row + at}: {column}.{name}: expected a list as long as {column}.{names[0]}, "
-                f"found {found[at] if found[at] >= 0 else 'a null'}; have the file made again"
+                f"found {length[at] if length[at] >= 0 else 'a null'}; have the file made again"
             )
     return lengths[0].astype(np.int64), [each.flatten() for each in lists]
 
@@ -425,10 +425,10 @@ def _nested_hits(
     path: Path, batch: pa.RecordBatch, row: int
 ) -> tuple[Hits, NDArray[np.float64], NDArray[np.int64]]:
     """Return the photons of a batch of events, their times, and how many each event has."""
-    counts, found = _lists_of(path, batch, row, _PHOTONS)
+    counts, photons = _lists_of(path, batch, row, _PHOTONS)
     rows = row + np.repeat(np.arange(batch.num_rows), counts)
     string, sensor, time, *axes = (
-        numbers(path, values, f"photons.{name}", rows) for name, values in zip(_PHOTONS, found, strict=True)
+        numbers(path, values, f"photons.{name}", rows) for name, values in zip(_PHOTONS, photons, strict=True)
     )
     return Hits(string, sensor, np.stack(axes, axis=1), rows), time, counts
 
@@ -446,10 +446,10 @@ def _nested_truth(path: Path, batch: pa.RecordBatch, row: int) -> dict[str, NDAr
     azimuth, zenith, energy = (
         numbers(path, pc.struct_field(truth, name), f"mc_truth.{name}", here) for name in _STATE
     )
-    counts, found = _lists_of(path, batch, row, _FINAL, "mc_truth")
+    counts, final = _lists_of(path, batch, row, _FINAL, "mc_truth")
     owner = np.repeat(np.arange(events), counts)
     final_azimuth, final_zenith, final_energy = (
-        numbers(path, each, f"mc_truth.{name}", row + owner) for name, each in zip(_FINAL, found, strict=True)
+        numbers(path, each, f"mc_truth.{name}", row + owner) for name, each in zip(_FINAL, final, strict=True)
     )
     along = final_energy * np.sin(final_zenith) * np.cos(final_azimuth - azimuth[owner])
     turned = np.bincount(owner, along, minlength=events) < 0

@@ -56,14 +56,14 @@ def _chosen(events: Events, places: NDArray[np.floating[Any]]) -> tuple[Index, I
     sensor, time = events.items[:, 0].astype(np.int64), events.items[:, 1]
     cell = event * (len(places) + 1) + sensor
     shape = len(events), len(places) + 1
-    chosen = events.items[:, 3] == 0
-    first = _first_times(cell[chosen], time[chosen], shape)
+    selected = events.items[:, 3] == 0
+    first = _first_times(cell[selected], time[selected], shape)
     few = np.count_nonzero(first < np.inf, axis=1) < _FEWEST_SENSORS
     if few.any():
-        chosen |= few[event]
-        first = _first_times(cell[chosen], time[chosen], shape)
-    chosen &= time < _late(first, places)[cell]
-    return event[chosen], sensor[chosen], time[chosen]
+        selected |= few[event]
+        first = _first_times(cell[selected], time[selected], shape)
+    selected &= time < _late(first, places)[cell]
+    return event[selected], sensor[selected], time[selected]
 
 
 def _first_times(cell: Index, time: Times, shape: tuple[int, int]) -> Times:
@@ -93,14 +93,14 @@ def _late(first: Times, places: NDArray[np.floating[Any]]) -> Times:
 def _neighbours(places: bytes, dtype: str) -> Index:
     """Find the sensors within 220 m of each one, itself among them: [S, K]; S where there are no more."""
     positions = np.frombuffer(places, dtype).reshape(-1, 3)
-    _, found = cKDTree(positions).query(positions, range(1, _NEIGHBOURS + 1), distance_upper_bound=_NEAR_M)
-    return found
+    _, near = cKDTree(positions).query(positions, range(1, _NEIGHBOURS + 1), distance_upper_bound=_NEAR_M)
+    return near
 
 
-def _velocities(event: Index, time: Times, place: Floats, events: int) -> Floats:
+def _velocities(event: Index, time: Times, positions: Floats, events: int) -> Floats:
     """Fit each event by iteratively reweighted least squares: velocities in m/ns, [3, N].
 
-    event, time: [H], ordered by event; place: [3, H].
+    event, time: [H], ordered by event; positions: [3, H].
     """
 
     def mean(values: Floats) -> Floats:
@@ -113,7 +113,7 @@ def _velocities(event: Index, time: Times, place: Floats, events: int) -> Floats
     for _ in range(_ITERATIONS):
         total = np.maximum(np.bincount(event, weight, events), 1e-300)
         moment = from_mean - mean(from_mean)[event]
-        offset = place - np.stack([mean(axis) for axis in place])[:, event]
+        offset = positions - np.stack([mean(axis) for axis in positions])[:, event]
         spread = mean(moment**2)
         velocity = np.stack([mean(moment * axis) for axis in offset]) / np.where(spread > 0, spread, np.inf)
         distance = np.linalg.norm(offset - velocity[:, event] * moment, axis=0)

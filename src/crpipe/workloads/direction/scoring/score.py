@@ -125,10 +125,10 @@ def dependence(methods: list[Directions], conditions: Mapping[str, Floats]) -> F
         logarithmic = label != _COSINE
         cuts = wide_cuts(values, _FEWEST, _BINS, logarithmic=logarithmic)
         for method in methods:
-            found = quantiles(method.angle, values, cuts)
-            lowest = min(lowest, found.low.min(initial=lowest))
-            _bands(axis, found, method)
-            style.note(figure, label, method.name, **_columns(found))
+            bands = quantiles(method.angle, values, cuts)
+            lowest = min(lowest, bands.low.min(initial=lowest))
+            _bands(axis, bands, method)
+            style.note(figure, label, method.name, **_columns(bands))
         axis.axhline(90.0, **NULL_LINE)
         axis.set(xlabel=label, title="" if len(values) >= _FEWEST else f"fewer than {_FEWEST} events")
         if logarithmic:
@@ -186,17 +186,17 @@ def kappa(angles: Floats, concentration: Floats) -> Figure:
     figure = style.new_figure(3.4)
     left, right = figure.subplots(1, 2)
     expected = np.rad2deg(metrics.expected_angle(0.5, concentration))
-    found = quantiles(angles, expected, wide_cuts(expected, _FEWEST, _BINS, logarithmic=True))
-    style.note(figure, "observed against expected from kappa", "network", **_columns(found))
-    left.fill_between(found.where, found.low, found.high, color=_NETWORK, alpha=0.15, linewidth=0)
-    errors = found.median - found.below, found.above - found.median
-    left.errorbar(found.where, found.median, errors, fmt="o", markersize=3.5, linewidth=1, color=_NETWORK)
+    bands = quantiles(angles, expected, wide_cuts(expected, _FEWEST, _BINS, logarithmic=True))
+    style.note(figure, "observed against expected from kappa", "network", **_columns(bands))
+    left.fill_between(bands.where, bands.low, bands.high, color=_NETWORK, alpha=0.15, linewidth=0)
+    errors = bands.median - bands.below, bands.above - bands.median
+    left.errorbar(bands.where, bands.median, errors, fmt="o", markersize=3.5, linewidth=1, color=_NETWORK)
     ends = np.array([_FINEST, 180.0])
     left.plot(ends, ends, **NULL_LINE)
     left.set(title="observed median and central 68 %", xlabel="median expected from kappa")
     left.set(ylabel="observed opening angle")
     _angle_axis(left, "x", expected.min())
-    _angle_axis(left, "y", found.low.min(initial=expected.min()))
+    _angle_axis(left, "y", bands.low.min(initial=expected.min()))
     shares = np.sort(metrics.shares_inside(np.deg2rad(angles), concentration))
     nominal = np.linspace(0, 1, 201)
     inside = np.searchsorted(shares, nominal, side="right") / len(shares)
@@ -230,15 +230,15 @@ def quantiles(angles: Floats, values: Floats, cuts: Floats) -> Quantiles:
     return Quantiles(*rows_in_bins(values, cuts, _FEWEST, shares, 5))
 
 
-def _columns(found: Quantiles) -> dict[str, Floats]:
+def _columns(bands: Quantiles) -> dict[str, Floats]:
     """Name the columns of quantiles in the table of a figure."""
     return {
-        "where": found.where,
-        "p16_deg": found.low,
-        "median_deg": found.median,
-        "median_below_deg": found.below,
-        "median_above_deg": found.above,
-        "p84_deg": found.high,
+        "where": bands.where,
+        "p16_deg": bands.low,
+        "median_deg": bands.median,
+        "median_below_deg": bands.below,
+        "median_above_deg": bands.above,
+        "p84_deg": bands.high,
     }
 
 
@@ -250,27 +250,27 @@ def _directions(
 
 
 def _conditions(truth: Events, prediction: Mapping[str, Any]) -> dict[str, Floats]:
-    found = {"pulses": truth.multiplicity, "sensors hit": prediction["doms"]}
+    conditions = {"pulses": truth.multiplicity, "sensors hit": prediction["doms"]}
     if "energy_gev" in truth.columns:
-        found["energy [GeV]"] = truth.columns["energy_gev"]
-    found = {name: np.maximum(values, 1) for name, values in found.items()}  # for logarithmic axes
-    found[_COSINE] = np.cos(truth.columns["zenith"])
-    return {name: np.asarray(values, np.float64) for name, values in found.items()}
+        conditions["energy [GeV]"] = truth.columns["energy_gev"]
+    conditions = {name: np.maximum(values, 1) for name, values in conditions.items()}  # for logarithmic axes
+    conditions[_COSINE] = np.cos(truth.columns["zenith"])
+    return {name: np.asarray(values, np.float64) for name, values in conditions.items()}
 
 
-def _bands(axis: Axes, found: Quantiles, method: Directions) -> None:
+def _bands(axis: Axes, bands: Quantiles, method: Directions) -> None:
     colour = method.colour
-    axis.fill_between(found.where, found.below, found.above, color=colour, alpha=0.4, linewidth=0)
+    axis.fill_between(bands.where, bands.below, bands.above, color=colour, alpha=0.4, linewidth=0)
     label = f"{method.name}, median"
-    axis.plot(found.where, found.median, "o-", markersize=3, color=colour, label=label)
+    axis.plot(bands.where, bands.median, "o-", markersize=3, color=colour, label=label)
     label = f"{method.name}, central 68 %"
     if colour == _NETWORK:
         axis.fill_between(
-            found.where, found.low, found.high, color=colour, alpha=0.12, linewidth=0, label=label
+            bands.where, bands.low, bands.high, color=colour, alpha=0.12, linewidth=0, label=label
         )
     else:
-        axis.plot(found.where, found.low, ":", linewidth=1.0, color=colour, label=label)
-        axis.plot(found.where, found.high, ":", linewidth=1.0, color=colour)
+        axis.plot(bands.where, bands.low, ":", linewidth=1.0, color=colour, label=label)
+        axis.plot(bands.where, bands.high, ":", linewidth=1.0, color=colour)
 
 
 def _log_axis(axis: Axes, values: Floats) -> None:

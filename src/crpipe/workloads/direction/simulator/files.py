@@ -118,10 +118,10 @@ def _simulate(rng: np.random.Generator, options: NeutrinoTelescopeOptions) -> It
     while missing:
         particles = sample_particles(rng, options, PARTICLES_AT_ONCE)
         in_vain += 1
-        for found in _detect(rng, particles, options.noise_hz):
+        for recorded in _detect(rng, particles, options.noise_hz):
             if not missing:
                 return
-            events = found.first(missing)
+            events = recorded.first(missing)
             if len(events.count):
                 seen = taken(particles, events.particle)
                 missing, in_vain = missing - len(seen), 0

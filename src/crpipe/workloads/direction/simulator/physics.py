@@ -35,8 +35,8 @@ def strings() -> NDArray[np.float64]:
     The 86 places of a triangular grid that are nearest to the centre, numbered row by row from the smallest
     y, as in IceCube; each is moved by about a metre. Rounded to a centimetre, as the table is.
     """
-    row, place = (axis.ravel() for axis in np.mgrid[-_RINGS : _RINGS + 1, -_RINGS : _RINGS + 1])
-    x, y = SPACING_M * (place + row / 2), SPACING_M * np.sqrt(3) / 2 * row
+    row, column = (axis.ravel() for axis in np.mgrid[-_RINGS : _RINGS + 1, -_RINGS : _RINGS + 1])
+    x, y = SPACING_M * (column + row / 2), SPACING_M * np.sqrt(3) / 2 * row
     nearest = np.sort(np.argsort(np.round(np.hypot(x, y)), kind="stable")[:STRINGS])
     top = np.full(STRINGS, STEP_M * (PER_STRING - 1) / 2)
     moved = np.random.default_rng(_JITTER_SEED).normal(0, JITTER_M, (STRINGS, 3))
@@ -110,10 +110,10 @@ def sample_particles(rng: np.random.Generator, options: NeutrinoTelescopeOptions
     cascade = rng.random(count) < options.cascade_fraction
     radius, angle = RADIUS_M * np.sqrt(rng.random(count)), rng.uniform(0, 2 * np.pi, count)
     height = rng.uniform(-HALF_HEIGHT_M, HALF_HEIGHT_M, count)
-    place = np.stack([radius * np.cos(angle), radius * np.sin(angle), height], axis=1)
+    position = np.stack([radius * np.cos(angle), radius * np.sin(angle), height], axis=1)
     reach = elementary.log1p(energy * B_PER_M / A_GEV_PER_M) / B_PER_M
     start = -rng.random(count) * np.minimum(reach, LONGEST_M)
-    return Particles(source, energy, cascade, place, start, start + reach)
+    return Particles(source, energy, cascade, position, start, start + reach)
 
 
 def power_law(uniform: NDArray[np.float64], options: NeutrinoTelescopeOptions) -> NDArray[np.float64]:
@@ -262,9 +262,9 @@ def _column(vectors: NDArray[np.float64], axis: int) -> Floats:
     return vectors[:, axis, None].astype(np.float32)
 
 
-def _away(place: NDArray[np.float64], string: NDArray[np.intp]) -> list[Floats]:
+def _away(position: NDArray[np.float64], string: NDArray[np.intp]) -> list[Floats]:
     """Return the way from places [R, 3] to the sensors of strings [R]: x and y [R, 1], z [R, 60]."""
-    top = strings()[string] - place
+    top = strings()[string] - position
     step = STEP_M * np.arange(PER_STRING, dtype=np.float32)
     return [_column(top, 0), _column(top, 1), _column(top, 2) - step]
 

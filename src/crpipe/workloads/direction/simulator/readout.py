@@ -93,7 +93,7 @@ def record(rng: np.random.Generator, light: Light, noise_hz: float) -> Iterator[
 
 
 def merged(key: NDArray[np.int64], photons: NDArray[np.float64]) -> Pulses:
-    """Make pulses of photons on the same sensor that follow each other within 5 ns."""
+    """Merge photons on the same sensor that follow each other within 5 ns into pulses."""
     order = np.argsort(key)
     key = key[order]
     first = np.flatnonzero(np.diff(key, prepend=-(1 << 62)) >= MERGE_NS)
@@ -102,12 +102,12 @@ def merged(key: NDArray[np.int64], photons: NDArray[np.float64]) -> Pulses:
 
 def coincident(key: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return whether one of the two sensors above or below each sorted pulse has one within 1 µs."""
-    found = np.zeros(len(key), np.bool_)
+    has_neighbour = np.zeros(len(key), np.bool_)
     padded = np.append(key, np.iinfo(np.int64).max)
     for step in NEIGHBOURS:
         near = key + step * (1 << _TIME_BITS)
-        found |= padded[np.searchsorted(key, near - COINCIDENCE_NS)] <= near + COINCIDENCE_NS
-    return found
+        has_neighbour |= padded[np.searchsorted(key, near - COINCIDENCE_NS)] <= near + COINCIDENCE_NS
+    return has_neighbour
 
 
 def triggered(key: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -145,8 +145,8 @@ def thinned(
     group: the sensor of an event of each entry. More than 38 photons on a sensor are replaced by about 38
     heavier ones, of at most 3000 photoelectrons together.
     """
-    _, place = np.unique(group, return_inverse=True)
-    total = np.bincount(place, weights=photons)[place]
+    _, index = np.unique(group, return_inverse=True)
+    total = np.bincount(index, weights=photons)[index]
     weight = np.maximum(np.minimum(total, LARGEST_PE) / PULSES_PER_SENSOR, 1)
     share = photons * (np.minimum(total, LARGEST_PE) / total) / weight
     return np.floor(share + rng.random(len(share))).astype(np.int64), weight
@@ -157,19 +157,19 @@ def _readout(rng: np.random.Generator, pulses: Pulses, noise_hz: float) -> Recor
     close = pulses.key[coincident(pulses.key)]
     particle, begin = triggered(close)
     begin = begin - BEFORE_NS
-    row, known = _rows(particle, close)
+    row, pulse = _rows(particle, close)
     end = np.zeros(len(particle), np.int64)
-    np.maximum.at(end, row, _time(close[known]) + AFTER_NS)
+    np.maximum.at(end, row, _time(close[pulse]) + AFTER_NS)
     length = end - begin
-    row, known = _rows(particle, pulses.key)
-    since = _time(pulses.key[known]) - begin[row]
+    row, pulse = _rows(particle, pulses.key)
+    since = _time(pulses.key[pulse]) - begin[row]
     inside = np.flatnonzero((since >= 0) & (since < length[row]))
-    known, number = known[inside], rng.poisson(noise_hz * 1e-9 * SENSORS * length)
+    pulse, number = pulse[inside], rng.poisson(noise_hz * 1e-9 * SENSORS * length)
     dark = np.repeat(np.arange(len(particle)), number)
     at = np.floor(rng.random(len(dark)) * length[dark]).astype(np.int64)
-    signal = pulse_keys(row[inside], _sensor(pulses.key[known]), since[inside])
+    signal = pulse_keys(row[inside], _sensor(pulses.key[pulse]), since[inside])
     key = np.concatenate([signal, pulse_keys(dark, rng.integers(0, SENSORS, len(dark)), at)])
-    photons = np.concatenate([pulses.photons[known], np.ones(len(dark))])
+    photons = np.concatenate([pulses.photons[pulse], np.ones(len(dark))])
     order = np.argsort(key, kind="stable")
     key, charge = key[order], charges(rng, photons[order])
     auxiliary = ~coincident(key)
@@ -185,10 +185,10 @@ def _readout(rng: np.random.Generator, pulses: Pulses, noise_hz: float) -> Recor
 
 
 def _rows(particle: NDArray[np.int64], key: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Find the pulses of some particles: the row among the particles and that among the pulses, [found]."""
+    """Find the pulses of some particles: the row among the particles and that among the pulses, [M] each."""
     row = np.searchsorted(particle, _event(key))
-    known = np.flatnonzero(np.append(particle, -1)[row] == _event(key))
-    return row[known], known
+    pulse = np.flatnonzero(np.append(particle, -1)[row] == _event(key))
+    return row[pulse], pulse
 
 
 def pulse_keys(

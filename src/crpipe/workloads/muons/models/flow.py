@@ -35,7 +35,7 @@ class MuonFlow(BundleWorkload[MuonFlowOptions]):
     """The workload; see crpipe.train.workload for what each method does for the trainer."""
 
     def collate(self, events: Events, index: NDArray[np.integer[Any]], seed: tuple[int, ...]) -> Batch:
-        """Make a batch; see bundles.collate."""
+        """Build a batch; see bundles.collate."""
         kind, most = self.options.features, self.options.max_muons
         return bundles.collate(events, index, most=most, kind=kind, seed=seed)
 
@@ -71,7 +71,7 @@ class MuonFlow(BundleWorkload[MuonFlowOptions]):
     def velocity_objective(
         self, model: nn.Module, batch: Batch, noise: Tensor, time: Tensor
     ) -> tuple[Tensor, Metrics]:
-        """Do what ``velocity_loss`` does with given random numbers, [M, D] and [B, 1]."""
+        """Compute ``velocity_loss`` from given random numbers, [M, D] and [B, 1]."""
         muons, event, kept = batch["muons"], batch["event"], batch["kept"]
         share = time.index_select(0, event)
         between = (1.0 - share) * noise + share * muons

@@ -88,7 +88,7 @@ def _pooled(embed: Callable[[Tensor, Tensor], Tensor], muons: Tensor, event: Ten
 
 
 def _again(work: Callable[..., Any], *args: Any) -> Any:
-    """Call now, keep the arguments alone, and call again when the gradients need what was in between."""
+    """Call now, keep the arguments alone, and recompute when the gradients need what was in between."""
     return checkpoint(work, *args, use_reentrant=False, preserve_rng_state=False)
 
 
@@ -167,7 +167,7 @@ class MuonGan(BundleWorkload[MuonGanOptions]):
     """The workload; see crpipe.train.workload for what each method does for the trainer."""
 
     def collate(self, events: Events, index: NDArray[np.integer[Any]], seed: tuple[int, ...]) -> Batch:
-        """Make a batch (bundles.collate); ``penalised`` is ``event``, cut to the gradient penalty's sample.
+        """Build a batch (bundles.collate); ``penalised`` is ``event``, cut to the gradient penalty's sample.
 
         sampled: how many events each of the sample counts for: 0 for padding. The cut is made here because
         its length depends on the data: later only the device would know it.
@@ -224,7 +224,7 @@ class MuonGan(BundleWorkload[MuonGanOptions]):
         return self.critic_objective(model, batch, drawn)
 
     def critic_objective(self, model: nn.Module, batch: Batch, drawn: Drawn) -> tuple[Tensor, Metrics]:
-        """Do what ``critic_loss`` does with given random numbers."""
+        """Compute ``critic_loss`` from given random numbers."""
         networks = cast("Networks", model)
         pair = self._pair(networks, batch, drawn)
         gap = _gap(networks.critic, pair)
@@ -241,7 +241,7 @@ class MuonGan(BundleWorkload[MuonGanOptions]):
         return self.generator_objective(model, batch, self.draw(model, batch, generator))
 
     def generator_objective(self, model: nn.Module, batch: Batch, drawn: Drawn) -> tuple[Tensor, Metrics]:
-        """Do what ``generator_loss`` does with given random numbers."""
+        """Compute ``generator_loss`` from given random numbers."""
         networks, event = cast("Networks", model), batch["event"]
         context = bundles.filled_context(batch)
         fake = _generated(networks.generator, context, event, drawn)
@@ -323,8 +323,8 @@ class MuonGan(BundleWorkload[MuonGanOptions]):
 
     def _sample_size(self, events: int) -> int:
         """Count the events of a gradient penalty, out of ``events``."""
-        wanted = math.ceil(self.options.gp_sample_fraction * events)
-        return min(wanted, self.options.gp_max_pairs or events)
+        size = math.ceil(self.options.gp_sample_fraction * events)
+        return min(size, self.options.gp_max_pairs or events)
 
 
 def _one_in(every: int, generator: torch.Generator) -> bool:

@@ -73,8 +73,8 @@ def dense(
     kind = _kind_of_products(x)
     if kind:
         return _Dense.apply(x, weight, bias, onto, rectify, kind)  # type: ignore[no-untyped-call]
-    made = linear(x, weight, bias) if onto is None else _onto(onto, x, weight, bias)
-    return leaky_relu(made, SLOPE, inplace=True) if rectify else made
+    output = linear(x, weight, bias) if onto is None else _onto(onto, x, weight, bias)
+    return leaky_relu(output, SLOPE, inplace=True) if rectify else output
 
 
 def residual(layer: nn.Linear, x: Tensor, *, rectify: bool = False) -> Tensor:
@@ -122,18 +122,18 @@ class _Dense(torch.autograd.Function):
         x = x.to(kind)
         onto = x if ctx.adds_x else _as(kind, onto)
         weight = weight.to(kind)
-        made = _product(x, weight, _as(kind, bias), onto, rectify=rectify)
-        ctx.save_for_backward(x, weight, *([made] if rectify else []))
-        return made
+        output = _product(x, weight, _as(kind, bias), onto, rectify=rectify)
+        ctx.save_for_backward(x, weight, *([output] if rectify else []))
+        return output
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, *made = ctx.saved_tensors
+        x, weight, *outputs = ctx.saved_tensors
         wants_x, wants_weight, wants_bias, wants_onto, *_ = ctx.needs_input_grad
         gradient = gradient.contiguous()
         if ctx.rectified:
-            gradient = torch.ops.aten.leaky_relu_backward(gradient, made[0], SLOPE, self_is_result=True)
+            gradient = torch.ops.aten.leaky_relu_backward(gradient, outputs[0], SLOPE, self_is_result=True)
         of_weight, of_bias = _of_layer(gradient, x, weight) if wants_weight else (None, None)
         if wants_bias and of_bias is None:
             of_bias = gradient.sum(0)
@@ -163,8 +163,8 @@ def _of_layer(gradient: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tens
     if x.dtype == torch.bfloat16:  # the sum over a piece is rounded to bfloat16, the sum of pieces is not
         of_weight = torch.zeros_like(weight, dtype=torch.float32)
         of_bias = torch.zeros(len(weight))
-        for rows, known in zip(torch.split(gradient, _PIECE), torch.split(x, _PIECE), strict=True):
-            of_weight += rows.t() @ known
+        for rows, inputs in zip(torch.split(gradient, _PIECE), torch.split(x, _PIECE), strict=True):
+            of_weight += rows.t() @ inputs
             of_bias += rows.sum(0)
         return of_weight, of_bias
     if not _is_worth_it(x, weight):
@@ -172,9 +172,9 @@ def _of_layer(gradient: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tens
     of_weight, of_bias = torch.zeros_like(weight), weight.new_zeros(len(weight))
     for piece in zip(torch.split(gradient, _PIECE), torch.split(x, _PIECE), strict=True):
         copies = (rows.contiguous().to_mkldnn() for rows in piece)
-        found = torch.ops.aten.mkldnn_linear_backward_weights(*copies, weight, bias_defined=True)
-        of_weight += found[0]
-        of_bias += found[1]
+        gradients = torch.ops.aten.mkldnn_linear_backward_weights(*copies, weight, bias_defined=True)
+        of_weight += gradients[0]
+        of_bias += gradients[1]
     return of_weight, of_bias
 
 
@@ -188,14 +188,14 @@ def _product(
 ) -> Tensor:
     linear_pointwise = torch.ops.mkldnn._linear_pointwise  # noqa: SLF001 - torch compiles to it; its version is pinned
     if x.dtype == torch.float32 and not _is_worth_it(x, weight):
-        made = linear(x, weight, bias)
-        made = made if onto is None else made.add_(onto)
+        output = linear(x, weight, bias)
+        output = output if onto is None else output.add_(onto)
     elif onto is None:
         after, numbers = ("leaky_relu", [SLOPE]) if rectify else ("none", [])
         return cast("Tensor", linear_pointwise(x, weight, bias, after, numbers, ""))
     else:
-        made = linear_pointwise.binary(x, onto, weight, bias, "add")
-    return leaky_relu(made, SLOPE, inplace=True) if rectify else made
+        output = linear_pointwise.binary(x, onto, weight, bias, "add")
+    return leaky_relu(output, SLOPE, inplace=True) if rectify else output
 
 
 def exact(tensor: Tensor) -> AbstractContextManager[object]:
@@ -228,14 +228,14 @@ def sums_of(values: Tensor, event: Tensor, events: int) -> Tensor:
 
 
 def _added_up(values: Tensor, event: Tensor, events: int) -> Tensor:
-    """Do so and round to the type of the values."""
+    """Add up the muons of each event and round to the type of the values."""
     if is_fused(values) and values.dtype == torch.bfloat16:
         return _add_up(values, event, events)
     return sums_of(values, event, events).to(values.dtype)
 
 
 def _add_up(values: Tensor, event: Tensor, events: int) -> Tensor:
-    """Do so muon after muon of an event, which is several times as fast on a CPU as adding by index.
+    """Add muon after muon of an event, which is several times as fast on a CPU as adding by index.
 
     bfloat16 is added in float32 as well, and then rounded.
     """
@@ -271,7 +271,7 @@ class _SpreadOut(torch.autograd.Function):
 
 
 def largest_of(values: Tensor, event: Tensor, kept: Tensor) -> Tensor:
-    """Take the largest value of each event, feature by feature: [B, H]."""
+    """Return the largest value of each event, feature by feature: [B, H]."""
     return _Largest.apply(values, event, len(kept))  # type: ignore[no-untyped-call]
 
 

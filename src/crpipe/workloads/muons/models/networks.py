@@ -112,9 +112,9 @@ def sample(mixture: Mixture, rng: np.random.Generator) -> NDArray[np.int64]:
     """Draw one multiplicity for each event: [N]. A negative binomial is a Poisson of a gamma variate."""
     log_weight, log_mean, log_shape, empty_logit = (part.cpu().numpy() for part in mixture)
     steps = np.cumsum(np.exp(log_weight), axis=1)
-    chosen = (rng.random((len(steps), 1)) * steps[:, -1:] > steps).sum(axis=1)
+    component = (rng.random((len(steps), 1)) * steps[:, -1:] > steps).sum(axis=1)
     rows = np.arange(len(steps))
-    mean, shape = np.exp(log_mean[rows, chosen]), np.exp(log_shape[rows, chosen])
+    mean, shape = np.exp(log_mean[rows, component]), np.exp(log_shape[rows, component])
     drawn = rng.poisson(rng.gamma(shape, mean / shape))
     empty = rng.random(len(drawn)) * (1.0 + np.exp(-empty_logit)) < 1.0
     return np.where(empty, 0, drawn)
@@ -185,7 +185,7 @@ class Generator(nn.Module):
         self.modulation = nn.ModuleList(modulation)
 
     def forward(self, context: Tensor, event: Tensor, event_noise: Tensor, noise: Tensor) -> Tensor:
-        """Make features [M, D] from context [B, C] and normal noise [B, event_latent], [M, muon_latent]."""
+        """Return features [M, D] from context [B, C] and normal noise [B, event_latent], [M, muon_latent]."""
         return self.muons(self.modulate(context, event_noise), event, noise)
 
     def modulate(self, context: Tensor, event_noise: Tensor) -> Modulation:
@@ -198,7 +198,7 @@ class Generator(nn.Module):
         return Modulation(tuple(layers), skip)
 
     def muons(self, modulation: Modulation, event: Tensor, noise: Tensor) -> Tensor:
-        """Make the muons whose events are ``event``: [M, D]."""
+        """Generate the muons whose events are ``event``: [M, D]."""
         x = self.lift(noise)
         for depth, layer in enumerate(modulation.layers):
             factor, shift = spread_out(layer, event).chunk(2, dim=1)
@@ -208,8 +208,8 @@ class Generator(nn.Module):
         centre, spread = spread_out(modulation.skip, event).chunk(2, dim=1)
         direct = noise[:, : centre.shape[1]]
         with exact(x):
-            made: Tensor = self.out(x.float()) + centre + spread * direct
-        return made
+            values: Tensor = self.out(x.float()) + centre + spread * direct
+        return values
 
 
 class Critic(nn.Module):
@@ -246,13 +246,13 @@ class Critic(nn.Module):
         return self.embed_lifted(self.lift(muons, context, event))
 
     def lift(self, muons: Tensor, context: Tensor, event: Tensor) -> Tensor:
-        """Do the first half of ``embed``."""
+        """Compute the first half of ``embed``."""
         weight = torch.cat([self.point.weight, self.point_context.weight], dim=1)
-        known = torch.cat([muons, context.index_select(0, event)], dim=1)
-        return dense(known, weight, self.point.bias, rectify=True)
+        inputs = torch.cat([muons, context.index_select(0, event)], dim=1)
+        return dense(inputs, weight, self.point.bias, rectify=True)
 
     def embed_lifted(self, x: Tensor) -> Tensor:
-        """Do the second half of ``embed``."""
+        """Compute the second half of ``embed``."""
         return residual(self.point_mix, x, rectify=True)
 
     def summarise(self, seen: Pooled, context: Tensor) -> Tensor:

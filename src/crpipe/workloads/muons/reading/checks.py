@@ -33,17 +33,17 @@ class Location:
         """The same block's inner lists, of which event i owns those from ``starts[i]`` on."""
         return Location(self.path, self.row, self.column, starts)
 
-    def error(self, index: int, expected: str, found: str, remedy: str = "") -> FormatError:
+    def error(self, index: int, expected: str, value: str, remedy: str = "") -> FormatError:
         """The error for the value at ``index`` of the block; ``remedy``: what to do, if it is known."""
         if self.starts is not None:
             index = int(np.searchsorted(self.starts, index, side="right")) - 1
         return FormatError(
-            f"{self.path}: row {self.row + index}: {self.column}: expected {expected}, found {found}; "
+            f"{self.path}: row {self.row + index}: {self.column}: expected {expected}, found {value}; "
             f"{remedy or 'choose the reader of its layout with source.reader, or have the file made again'}"
         )
 
 
-def whole_numbers(values: NDArray[Any], place: Location) -> NDArray[np.uint64]:
+def whole_numbers(values: NDArray[Any], where: Location) -> NDArray[np.uint64]:
     """Turn ids of any type of numbers into uint64; raise FormatError for any that is no whole number."""
     if values.dtype.kind in "iu":
         good = values >= 0
@@ -51,7 +51,7 @@ def whole_numbers(values: NDArray[Any], place: Location) -> NDArray[np.uint64]:
         good = (values >= 0) & (values < 2.0**64) & (np.floor(values) == values)
     if not good.all():
         index = int(np.argmin(good))
-        raise place.error(index, "a whole number from 0 to 2^64 - 1", str(values[index]))
+        raise where.error(index, "a whole number from 0 to 2^64 - 1", str(values[index]))
     return values.astype(np.uint64)
 
 
@@ -73,14 +73,14 @@ def means_none(counts: NDArray[np.uint32], tracks: NDArray[Any]) -> NDArray[np.b
 
 
 def check_owner(
-    ids: NDArray[np.uint64], multiplicity: NDArray[np.uint32], tags: NDArray[Any], place: Location
+    ids: NDArray[np.uint64], multiplicity: NDArray[np.uint32], tags: NDArray[Any], where: Location
 ) -> None:
     """Compare the id that each item carries, [M], with its event's, [N]; raise FormatError if they differ."""
     owners = np.repeat(ids.astype(tags.dtype), multiplicity)
     if not np.array_equal(owners, tags):
         item = int(np.argmax(owners != tags))
         event = int(np.searchsorted(np.cumsum(multiplicity), item, side="right"))
-        raise place.error(event, f"{_plain(owners[item])} in its muons as in its primary", _plain(tags[item]))
+        raise where.error(event, f"{_plain(owners[item])} in its muons as in its primary", _plain(tags[item]))
 
 
 def _plain(value: Any) -> str:

@@ -74,9 +74,9 @@ class BundlesHdf5:
         """Count events and muons; only the rows of muons of zeros must be looked for."""
         with open_hdf5(path) as file:
             primaries, muons, counts = _datasets(path, file)
-            for found in (primaries, muons):
-                if found.dtype != np.float32:
-                    note(f"dataset {found.name[1:]}: values of type {found.dtype} are read as float32")
+            for dataset in (primaries, muons):
+                if dataset.dtype != np.float32:
+                    note(f"dataset {dataset.name[1:]}: values of type {dataset.dtype} are read as float32")
             note_unread(file, *_DATASETS)
             starts = offsets(counts)
             zeros = 0
@@ -91,8 +91,8 @@ def _datasets(path: Path, file: h5py.File) -> tuple[h5py.Dataset, h5py.Dataset, 
     muons = _dataset(path, file, "muons", CONVERTED_MUON)
     counts = find_dataset(path, file, "counts")
     if counts is None or counts.ndim != 1 or counts.dtype.kind not in "iu":
-        found = describe(file, "counts")
-        raise FormatError(f"{path}: counts: expected a dataset of integers [N], found {found}; {_AGAIN}")
+        kind = describe(file, "counts")
+        raise FormatError(f"{path}: counts: expected a dataset of integers [N], found {kind}; {_AGAIN}")
     if len(counts) != len(primaries):
         raise FormatError(f"{path}: counts holds {len(counts)} rows, primaries {len(primaries)}; {_AGAIN}")
     values = counts[:]
@@ -110,31 +110,31 @@ def _datasets(path: Path, file: h5py.File) -> tuple[h5py.Dataset, h5py.Dataset, 
 
 
 def _dataset(path: Path, file: h5py.File, name: str, columns: tuple[str, ...]) -> h5py.Dataset:
-    found = find_dataset(path, file, name)
-    if found is None or found.shape != (*found.shape[:1], len(columns)) or not _is_wide(found):
+    dataset = find_dataset(path, file, name)
+    if dataset is None or dataset.shape != (*dataset.shape[:1], len(columns)) or not _is_wide(dataset):
         raise FormatError(
             f"{path}: {name}: expected a dataset of float32 [rows, {len(columns)}] ({', '.join(columns)}), "
             f"found {describe(file, name)}; {_AGAIN}"
         )
-    return found
+    return dataset
 
 
-def _is_wide(found: h5py.Dataset) -> bool:
+def _is_wide(dataset: h5py.Dataset) -> bool:
     """Return whether a dataset holds floats of at least 32 bits: float64 is rounded, its ids are not."""
-    return bool(found.dtype.kind == "f" and found.dtype.itemsize >= np.dtype(np.float32).itemsize)
+    return bool(dataset.dtype.kind == "f" and dataset.dtype.itemsize >= np.dtype(np.float32).itemsize)
 
 
 def _events(
-    primaries: NDArray[Any], counts: NDArray[np.uint32], tracks: NDArray[Any], place: Location
+    primaries: NDArray[Any], counts: NDArray[np.uint32], tracks: NDArray[Any], where: Location
 ) -> Events:
     columns: dict[str, NDArray[Any]] = {}
     for field in BUNDLES.events:
         values = np.ascontiguousarray(primaries[:, CONVERTED_PRIMARY.index(field.name)])
         ids = field.name in IDS
-        columns[field.name] = whole_numbers(values, place.of(field.name)) if ids else as_float32(values)
+        columns[field.name] = whole_numbers(values, where.of(field.name)) if ids else as_float32(values)
     for name in IDS:
-        check_owner(columns[name], counts, tracks[:, CONVERTED_MUON.index(name)], place.of(name))
+        check_owner(columns[name], counts, tracks[:, CONVERTED_MUON.index(name)], where.of(name))
     empty = means_none(counts, tracks[:, len(IDS) :])
-    wanted = [CONVERTED_MUON.index(field.name) for field in BUNDLES.items]
-    items = as_float32(np.ascontiguousarray(tracks[~np.repeat(empty, counts)][:, wanted]))
+    indices = [CONVERTED_MUON.index(field.name) for field in BUNDLES.items]
+    items = as_float32(np.ascontiguousarray(tracks[~np.repeat(empty, counts)][:, indices]))
     return Events(columns, np.where(empty, 0, counts).astype(np.uint32), items)

@@ -66,8 +66,8 @@ def decode(file: pq.ParquetFile, group: int, names: list[str]) -> Iterator[pa.Re
     if not footer.num_rows:
         return iter(())
     leaf = muon_column(footer)
-    each = _BYTES_PER_WIDE_VALUE if leaf.physical_type in _WIDE else _BYTES_PER_VALUE
-    large = leaf.num_values * each > _DECODE_BYTES
+    width = _BYTES_PER_WIDE_VALUE if leaf.physical_type in _WIDE else _BYTES_PER_VALUE
+    large = leaf.num_values * width > _DECODE_BYTES
     return file.iter_batches(
         batch_size=1 if large else footer.num_rows, row_groups=[group], columns=names, use_threads=False
     )
@@ -144,13 +144,13 @@ class Bundles:
             row = 0
             for group in range(file.num_row_groups):
                 footer = file.metadata.row_group(group)
-                read = found = 0
+                read = values = 0
                 for batch in blocks(decode(file, group, names)):
                     events, places = self._events(batch, Location(path, row + read))
                     read += len(events)
-                    found += places
+                    values += places
                     yield events
-                check_complete(path, footer, read, found)
+                check_complete(path, footer, read, values)
                 row += read
 
     def totals(self, path: Path, tables: Tables) -> tuple[int, int]:
@@ -163,8 +163,8 @@ class Bundles:
                 (column.num_values, column.statistics)
                 for column in (muon_column(group) for group in groups if group.num_rows)
             ]
-        known = all(statistics is not None and statistics.has_null_count for _, statistics in leaves)
-        if known and not self.zeros_for_none:
+        has_counts = all(statistics is not None and statistics.has_null_count for _, statistics in leaves)
+        if has_counts and not self.zeros_for_none:
             values = sum(count - statistics.null_count for count, statistics in leaves)
             muons, left = divmod(values, len(self.muon))
             if left:
@@ -205,62 +205,62 @@ class Bundles:
 
     def _note(self, schema: pa.Schema) -> None:
         """Describe which columns are converted, and which are not read."""
-        wanted = {field.name: field.dtype for field in self.layout.events}
+        dtypes = {field.name: field.dtype for field in self.layout.events}
         for field in schema:
-            if field.name in wanted and str(field.type) != _ARROW_NAMES[wanted[field.name]]:
-                note(f"column {field.name}: {field.type} is read as {wanted[field.name]}")
+            if field.name in dtypes and str(field.type) != _ARROW_NAMES[dtypes[field.name]]:
+                note(f"column {field.name}: {field.type} is read as {dtypes[field.name]}")
             elif field.name in (RAW_PRIMARY, RAW_MUONS):
                 leaf = _leaf(field.type, 1 if field.name == RAW_PRIMARY else 2)
                 if leaf not in (pa.float32(), pa.null()):
                     note(f"column {field.name}: values of type {leaf} are read as float32")
-        note_unread(schema.names, (*wanted, RAW_PRIMARY, RAW_MUONS))
+        note_unread(schema.names, (*dtypes, RAW_PRIMARY, RAW_MUONS))
 
-    def _events(self, batch: pa.RecordBatch, place: Location) -> tuple[Events, int]:
+    def _events(self, batch: pa.RecordBatch, where: Location) -> tuple[Events, int]:
         """Return the events of a batch, and how many places of the column of values they took."""
-        primary = _rows_of(_lists_of(batch.column(RAW_PRIMARY), 1), self.primary, place.of(RAW_PRIMARY))
-        starts, tracks = _unnest(_lists_of(batch.column(RAW_MUONS), 2), place.of(RAW_MUONS))
+        primary = _rows_of(_lists_of(batch.column(RAW_PRIMARY), 1), self.primary, where.of(RAW_PRIMARY))
+        starts, tracks = _unnest(_lists_of(batch.column(RAW_MUONS), 2), where.of(RAW_MUONS))
         multiplicity = np.diff(starts).astype(np.uint32)
-        inside = place.of(RAW_MUONS).inside(starts)
+        inside = where.of(RAW_MUONS).inside(starts)
         muons = _rows_of(tracks, self.muon, inside, len(self.primary))
         places = muons.size + int((multiplicity == 0).sum())
-        columns = {field.name: self._column(batch, primary, field, place) for field in self.layout.events}
-        self._check_ids(columns, multiplicity, muons, place)
+        columns = {field.name: self._column(batch, primary, field, where) for field in self.layout.events}
+        self._check_ids(columns, multiplicity, muons, where)
         if self.zeros_for_none:
-            values = [place for place, name in enumerate(self.muon) if name not in self.layout.group]
+            values = [index for index, name in enumerate(self.muon) if name not in self.layout.group]
             empty = means_none(multiplicity, muons[:, values])
             muons = muons[~np.repeat(empty, multiplicity)]
             multiplicity[empty] = 0
-        wanted = [self.muon.index(field.name) for field in self.layout.items]
-        if wanted != list(range(len(self.muon))):
-            muons = np.ascontiguousarray(muons[:, wanted])
+        indices = [self.muon.index(field.name) for field in self.layout.items]
+        if indices != list(range(len(self.muon))):
+            muons = np.ascontiguousarray(muons[:, indices])
         return Events(columns, multiplicity, as_float32(muons)), places
 
     def _column(
-        self, batch: pa.RecordBatch, primary: NDArray[Any], field: Field, place: Location
+        self, batch: pa.RecordBatch, primary: NDArray[Any], field: Field, where: Location
     ) -> NDArray[Any]:
         if field.name in batch.schema.names:
             column = batch.column(field.name)
             if pa.types.is_dictionary(column.type):
                 column = column.dictionary_decode()
             if column.null_count:
-                raise place.of(field.name).error(_first_null(column), field.dtype, "null")
+                raise where.of(field.name).error(_first_null(column), field.dtype, "null")
             values = np.asarray(column.to_numpy(zero_copy_only=False))
         else:
             values = np.ascontiguousarray(primary[:, self.primary.index(field.name)])
         if values.dtype == field.dtype:
             return values
-        return as_float32(values) if field.dtype == "float32" else whole_numbers(values, place.of(field.name))
+        return as_float32(values) if field.dtype == "float32" else whole_numbers(values, where.of(field.name))
 
     def _check_ids(
         self,
         columns: dict[str, NDArray[Any]],
         multiplicity: NDArray[np.uint32],
         muons: NDArray[Any],
-        place: Location,
+        where: Location,
     ) -> None:
         for name in self.layout.group:
             if name in self.muon:
-                check_owner(columns[name], multiplicity, muons[:, self.muon.index(name)], place.of(name))
+                check_owner(columns[name], multiplicity, muons[:, self.muon.index(name)], where.of(name))
 
 
 _ARROW_NAMES = {"uint64": "uint64", "float32": "float"}
@@ -322,10 +322,10 @@ def _first_null(array: pa.Array) -> int:
     return int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
 
 
-def _unnest(array: pa.Array, place: Location) -> tuple[NDArray[np.int64], pa.Array]:
+def _unnest(array: pa.Array, where: Location) -> tuple[NDArray[np.int64], pa.Array]:
     """Strip one level of lists: offsets [N + 1] from 0, and the array of what the lists held."""
     if array.null_count:
-        raise place.error(_first_null(array), "a list", "null")
+        raise where.error(_first_null(array), "a list", "null")
     if pa.types.is_fixed_size_list(array.type):
         starts = np.arange(len(array) + 1, dtype=np.int64) * array.type.list_size
         return starts, array.flatten()
@@ -334,37 +334,37 @@ def _unnest(array: pa.Array, place: Location) -> tuple[NDArray[np.int64], pa.Arr
     return starts.astype(np.int64) - first, array.values.slice(first, last - first)
 
 
-def _rows_of(array: pa.Array, names: tuple[str, ...], place: Location, primary: int = 0) -> NDArray[Any]:
+def _rows_of(array: pa.Array, names: tuple[str, ...], where: Location, primary: int = 0) -> NDArray[Any]:
     """Turn lists of ``len(names)`` numbers each into [N, len(names)] of their type, without a copy.
 
     primary: width of the rows' primaries, where it is known, for the message about another width.
     """
     width = len(names)
     if array.null_count:
-        raise place.error(_first_null(array), f"{width} values", "null")
+        raise where.error(_first_null(array), f"{width} values", "null")
     if pa.types.is_fixed_size_list(array.type):
         values = array.flatten()
         if array.type.list_size != width and len(array):
-            remedy = _readers_of(place.column, array.type.list_size, primary)
-            raise place.error(0, _values(names), f"{array.type.list_size} values", remedy)
+            remedy = _readers_of(where.column, array.type.list_size, primary)
+            raise where.error(0, _values(names), f"{array.type.list_size} values", remedy)
     else:
         starts = array.offsets.to_numpy()
-        _check_width(starts, names, place, primary)
+        _check_width(starts, names, where, primary)
         values = array.values.slice(int(starts[0]), int(starts[-1] - starts[0]))
     if values.null_count:
-        raise place.error(_first_null(values) // width, _values(names), "a null among them")
+        raise where.error(_first_null(values) // width, _values(names), "a null among them")
     return np.asarray(values.to_numpy()).reshape(-1, width)
 
 
-def _check_width(starts: NDArray[Any], names: tuple[str, ...], place: Location, primary: int) -> None:
+def _check_width(starts: NDArray[Any], names: tuple[str, ...], where: Location, primary: int) -> None:
     step = 1 << 20  # a 10^7-muon event would need another 100 MB at once
     for first in range(0, len(starts) - 1, step):
         widths = np.diff(starts[first : first + step + 1])
         if (widths != len(names)).any():
             index = int(np.argmax(widths != len(names)))
-            found = int(widths[index])
-            remedy = _readers_of(place.column, found, primary)
-            raise place.error(first + index, _values(names), f"{found} values", remedy)
+            width = int(widths[index])
+            remedy = _readers_of(where.column, width, primary)
+            raise where.error(first + index, _values(names), f"{width} values", remedy)
 
 
 def _values(names: tuple[str, ...]) -> str:

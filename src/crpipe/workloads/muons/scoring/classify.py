@@ -113,7 +113,7 @@ class ClassifierScores(NamedTuple):
         weight = np.where(real, self.weight, 0.0)
         other = np.where(real, 0.0, self.weight)
         below = _below(level, real, self.weight, np.zeros_like(level))
-        own = _below(first + level, real, self.weight, first)
+        below_in_group = _below(first + level, real, self.weight, first)
 
         def summed(values: Floats) -> Floats:
             return np.bincount(group, values).astype(np.float64)
@@ -121,7 +121,7 @@ class ClassifierScores(NamedTuple):
         return _Pairs(
             of_real=summed(weight * below),
             of_generated=summed(other * (weight.sum() - below)),
-            own=summed(weight * own),
+            in_group=summed(weight * below_in_group),
             real=summed(weight),
             generated=summed(other),
         )
@@ -130,13 +130,13 @@ class ClassifierScores(NamedTuple):
 class _Pairs(NamedTuple):
     """Weighted pairs of a real and a generated row in which the real one has the larger score, half for ties.
 
-    All [G]: of_real, of_generated: pairs of a group's real (generated) rows with those of all groups; own:
-    pairs inside the group; real, generated: its sums of weights.
+    All [G]: of_real, of_generated: pairs of a group's real (generated) rows with those of all groups;
+    in_group: pairs inside the group; real, generated: its sums of weights.
     """
 
     of_real: Floats
     of_generated: Floats
-    own: Floats
+    in_group: Floats
     real: Floats
     generated: Floats
 
@@ -148,7 +148,7 @@ class _Pairs(NamedTuple):
 
     def without_each(self) -> Floats:
         """Return the share of the pairs that are left without each group: [G]."""
-        pairs = self.of_real.sum() - self.of_real - self.of_generated + self.own
+        pairs = self.of_real.sum() - self.of_real - self.of_generated + self.in_group
         return pairs / (self.real.sum() - self.real) / (self.generated.sum() - self.generated)
 
 
@@ -156,7 +156,7 @@ def _below(
     key: NDArray[np.int64], real: NDArray[np.bool_], weight: Floats, start: NDArray[np.int64]
 ) -> Floats:
     """Sum the weights of the other side's rows with keys from ``start`` to ``key``, half for ``key``: [R]."""
-    found = np.zeros(len(key))
+    sums = np.zeros(len(key))
     for side in (real, ~real):
         order = np.argsort(key[~side], kind="stable")
         keys, ends = key[~side][order], np.concatenate([[0.0], np.cumsum(weight[~side][order])])
@@ -164,8 +164,8 @@ def _below(
             ends[np.searchsorted(keys, *asked)]
             for asked in ((start[side], "left"), (key[side], "left"), (key[side], "right"))
         )
-        found[side] = (equal + high) / 2 - low
-    return found
+        sums[side] = (equal + high) / 2 - low
+    return sums
 
 
 def compare(
@@ -180,12 +180,12 @@ def compare(
     tables, groups, weights = [], [], []
     for side in (real, generated):
         event, features = rows(side)
-        chosen = rng.permutation(len(event))[:MOST_ROWS]
-        if len(chosen) < FEWEST_ROWS:
+        selected = rng.permutation(len(event))[:MOST_ROWS]
+        if len(selected) < FEWEST_ROWS:
             return None
-        tables.append(features(chosen))
-        groups.append(side.group[event[chosen]])
-        weights.append(side.weights[event[chosen]])
+        tables.append(features(selected))
+        groups.append(side.group[event[selected]])
+        weights.append(side.weights[event[selected]])
     group = np.concatenate(groups)
     is_real = np.repeat([True, False], [len(table) for table in tables])
     in_training = _half(group, rng)
@@ -195,8 +195,8 @@ def compare(
     model = sklearn("ensemble").HistGradientBoostingClassifier(
         max_iter=120, early_stopping=False, random_state=_SEED
     )
-    known = None if real.weight is None else weight[in_training]
-    model.fit(table[in_training], is_real[in_training], known)
+    sample_weight = None if real.weight is None else weight[in_training]
+    model.fit(table[in_training], is_real[in_training], sample_weight)
     score = model.predict_proba(table[~in_training])[:, 1]
     return ClassifierScores(score, is_real[~in_training], group[~in_training], weight[~in_training])
 
@@ -204,21 +204,21 @@ def compare(
 def _half(group: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.bool_]:
     """Choose half of the groups: [R] bool."""
     names, row = np.unique(group, return_inverse=True)
-    chosen = rng.permutation(len(names)) < len(names) / 2
-    return chosen[row]
+    selected = rng.permutation(len(names)) < len(names) / 2
+    return selected[row]
 
 
 def muon_rows(sample: Sample) -> ClassifierRows:
     """Describe single muons, the first few of each event: energy, radius, azimuth, and their event."""
     early = np.minimum(np.asarray(sample.multiplicity, np.int64), MUONS_PER_EVENT)
     event = np.repeat(np.arange(len(sample)), early)
-    place = np.arange(len(event)) + np.repeat(sample.first[:-1] - offsets(early)[:-1], early)
+    index = np.arange(len(event)) + np.repeat(sample.first[:-1] - offsets(early)[:-1], early)
 
-    def features(chosen: Index) -> Floats:
-        muons = sample.muons[place[chosen]]
+    def features(rows: Index) -> Floats:
+        muons = sample.muons[index[rows]]
         angle = azimuth(muons)
         columns = np.stack([log_energy(muons), log_radius(muons), np.cos(angle), np.sin(angle)], axis=1)
-        return np.concatenate([_event_columns(sample, event[chosen]), columns], axis=1)
+        return np.concatenate([_event_columns(sample, event[rows]), columns], axis=1)
 
     return ClassifierRows(event, features)
 
@@ -235,14 +235,14 @@ def full_rows(sample: Sample) -> ClassifierRows:
 
 def multiplicity_rows(sample: Sample) -> ClassifierRows:
     """Describe all events by how many muons they have."""
-    return ClassifierRows(np.arange(len(sample)), lambda chosen: _event_columns(sample, chosen))
+    return ClassifierRows(np.arange(len(sample)), lambda rows: _event_columns(sample, rows))
 
 
 def _summary_rows(sample: Sample, fewest: int) -> ClassifierRows:
     event = np.flatnonzero(np.asarray(sample.multiplicity) >= fewest)
 
-    def features(chosen: Index) -> Floats:
-        events = event[chosen]
+    def features(rows: Index) -> Floats:
+        events = event[rows]
         return np.concatenate([_event_columns(sample, events), sample.take(events).summaries], axis=1)
 
     return ClassifierRows(event, features)

@@ -76,8 +76,8 @@ def classifier_scores(real: Sample, generated: Sample) -> dict[str, classify.Cla
     except MissingExtra as missing:
         _LOG.warning("the AUCs are left out: %s, then evaluate again", missing)
         return {}
-    found = {name: classify.compare(real, generated, rows) for name, rows in CLASSIFIERS.items()}
-    return {name: verdict for name, verdict in found.items() if verdict is not None}
+    scores = {name: classify.compare(real, generated, rows) for name, rows in CLASSIFIERS.items()}
+    return {name: verdict for name, verdict in scores.items() if verdict is not None}
 
 
 def wasserstein(first: Floats, second: Floats, weights: Iterable[tuple[Floats, Floats]]) -> Floats:
@@ -131,17 +131,17 @@ class Weighing:
             (one, two), (ours, theirs) = self.groups, self.weights
             return wasserstein(first, second, ((row[one] * ours, row[two] * theirs) for row in self.factors))
         order, steps = _sorted(first, second)
-        place, totals = self._places(order)
+        index, totals = self._places(order)
         del order
-        density = np.empty(len(place))
+        density = np.empty(len(index))
         distances = []
         for row, ours, theirs in zip(self.factors, *totals, strict=True):
             if not (ours and theirs):
                 distances.append(np.nan)  # a bootstrap sample without any event of this bin
                 continue
             table = np.concatenate([row / ours, -row / theirs])
-            for low in range(0, len(place), _BLOCK):
-                table.take(place[low : low + _BLOCK], out=density[low : low + _BLOCK], mode="clip")
+            for low in range(0, len(index), _BLOCK):
+                table.take(index[low : low + _BLOCK], out=density[low : low + _BLOCK], mode="clip")
             distances.append(_area(density, steps))
         return np.array(distances)
 
@@ -170,13 +170,13 @@ def binned_distances(real: Sample, generated: Sample, factors: Floats) -> Number
             empty += 1
             continue
         weighing = _weighing(factors, real, (real.event[ours], generated.event[theirs]))
-        found, correlation = [], []
+        observables, correlation = [], []
         for side, muons in ((real, ours), (generated, theirs)):
             observed = {name: values(side.muons[muons]) for name, values in _OBSERVABLES.items()}
-            found.append(observed)
+            observables.append(observed)
             correlation.append(spearmanr(observed["log_energy"], observed["radius_m"]).statistic)
         for name in _OBSERVABLES:
-            distances[f"w1_{name}"].append(weighing.distances(*(each[name] for each in found)))
+            distances[f"w1_{name}"].append(weighing.distances(*(each[name] for each in observables)))
         correlations.append(float(correlation[0]) - float(correlation[1]))
     numbers = {"bins": float(len(correlations)), "bins_empty": float(empty)}
     if correlations:
@@ -230,15 +230,15 @@ def multiplicities(real: Sample, generated: Sample, factors: Floats) -> Numbers:
     """
     distances, empty, ratios = [], [], []
     for number in np.unique(real.joint_bins):
-        chosen = np.flatnonzero(real.joint_bins == number)
-        if len(chosen) < FEWEST_EVENTS:
+        in_bin = np.flatnonzero(real.joint_bins == number)
+        if len(in_bin) < FEWEST_EVENTS:
             continue
-        one, two = real.multiplicity[chosen], generated.multiplicity[chosen]
-        weighing = _weighing(factors, real, (chosen, chosen))
+        one, two = real.multiplicity[in_bin], generated.multiplicity[in_bin]
+        weighing = _weighing(factors, real, (in_bin, in_bin))
         distances.append(
-            weighing.distances(real.log_multiplicity[chosen], generated.log_multiplicity[chosen])
+            weighing.distances(real.log_multiplicity[in_bin], generated.log_multiplicity[in_bin])
         )
-        events = real.weights[chosen]
+        events = real.weights[in_bin]
         empty.append(abs(_mean(one == 0, events) - _mean(two == 0, events)))
         if one.sum() >= FEWEST_MUONS:
             ratios.append((two * events).sum() / (one * events).sum())

@@ -232,10 +232,10 @@ def energy_scores(truth: Events, first: Events, second: Events, seed: int) -> di
     """
     rng = np.random.default_rng(seed)
     kept = np.minimum(truth.multiplicity.astype(np.int64), MOST_MUONS)
-    known = np.arange(MOST_MUONS) < kept[:, None]
+    filled = np.arange(MOST_MUONS) < kept[:, None]
     pairs = np.maximum(kept, 1) ** 2
-    both = known[:, :, None] & known[:, None, :]
-    samples = [_features(events, known, rng) for events in (truth, first, second)]
+    both = filled[:, :, None] & filled[:, None, :]
+    samples = [_features(events, filled, rng) for events in (truth, first, second)]
     scores = {}
     for number, metric in enumerate(SCORES):
         y, x, other = (sample[number] for sample in samples)
@@ -245,13 +245,13 @@ def energy_scores(truth: Events, first: Events, second: Events, seed: int) -> di
     return scores
 
 
-def _features(events: Events, known: NDArray[np.bool_], rng: np.random.Generator) -> list[AnyFloats]:
+def _features(events: Events, filled: NDArray[np.bool_], rng: np.random.Generator) -> list[AnyFloats]:
     """Return log energy and log radius, [N, K] each, of some muons of each event at random."""
     if not len(events.items):
-        return [np.zeros(known.shape)] * len(SCORES)
+        return [np.zeros(filled.shape)] * len(SCORES)
     count = events.multiplicity.astype(np.int64)[:, None]
-    drawn = (rng.random(known.shape) * count).astype(np.int64)
-    place = np.where(count > MOST_MUONS, drawn, np.arange(MOST_MUONS))
-    muons = events.items[np.where(known, events.offsets()[:-1, None] + place, 0)].astype(np.float64)
+    drawn = (rng.random(filled.shape) * count).astype(np.int64)
+    index = np.where(count > MOST_MUONS, drawn, np.arange(MOST_MUONS))
+    muons = events.items[np.where(filled, events.offsets()[:-1, None] + index, 0)].astype(np.float64)
     energy = elementary.log10(np.maximum(muons[..., 0], LEAST_GEV))
     return [energy, elementary.log10(np.hypot(muons[..., 1], muons[..., 2]) + LEAST_M)]

@@ -56,7 +56,7 @@ def score(truth: Events, prediction: Events, folder: Path) -> dict[str, float]:
 def sample_of(
     events: Events, weight: NDArray[Any] | None = None, group: NDArray[np.int64] | None = None
 ) -> Sample:
-    """Take what the metrics look at; rows of one primary make one group.
+    """Return what the metrics look at; rows of one primary make one group.
 
     group: those of the events, where they are known.
     """
@@ -83,17 +83,17 @@ def histograms(
     """Return distributions of a few events, real and generated, for a glance during training."""
     shown = events.part(0, min(len(events), _GLANCE_EVENTS))
     drawn = workload.multiplicities(model, shown, generator)
-    made = workload.generate(model, shown, np.minimum(drawn, _GLANCE_MUONS), generator)
+    generated = workload.generate(model, shown, np.minimum(drawn, _GLANCE_MUONS), generator)
     real = sample_of(shown)
     names = ("log10_energy_gev", "cos_zenith", "log10_mass_number", "depth_m")
-    found = {f"condition/{name}": column for name, column in zip(names, real.conditions.T, strict=True)}
-    found |= {"log10_multiplicity/real": real.log_multiplicity}
-    found |= {"log10_multiplicity/generated": elementary.log10(drawn + 1.0)}
-    for name, sample in (("real", real), ("generated", sample_of(made))):
+    samples = {f"condition/{name}": column for name, column in zip(names, real.conditions.T, strict=True)}
+    samples |= {"log10_multiplicity/real": real.log_multiplicity}
+    samples |= {"log10_multiplicity/generated": elementary.log10(drawn + 1.0)}
+    for name, sample in (("real", real), ("generated", sample_of(generated))):
         early = np.arange(len(sample.event)) - sample.first[sample.event] < _GLANCE_MUONS
-        found[f"log10_muon_energy_gev/{name}"] = log_energy(sample.muons[early])
-        found[f"log10_radius_m/{name}"] = log_radius(sample.muons[early])
-    return {name: values for name, values in found.items() if len(values)}
+        samples[f"log10_muon_energy_gev/{name}"] = log_energy(sample.muons[early])
+        samples[f"log10_radius_m/{name}"] = log_radius(sample.muons[early])
+    return {name: values for name, values in samples.items() if len(values)}
 
 
 # A few events seen along the axis, real above and generated below.
@@ -104,13 +104,13 @@ _SHOWN_MUONS = (10, 150)
 
 def displays(real: Sample, generated: Sample) -> Figure:
     """A few events seen along the axis: the same conditions, real above and generated below."""
-    chosen = _shown_events(real, generated)
+    events = _shown_events(real, generated)
     figure = style.new_figure(4.4)
-    if not len(chosen):
+    if not len(events):
         figure.text(0.5, 0.5, "no event has enough muons on both sides to show", ha="center")
         return figure
-    grid = figure.subplots(2, len(chosen), squeeze=False)
-    for axes, event in zip(grid.T, chosen, strict=True):
+    grid = figure.subplots(2, len(events), squeeze=False)
+    for axes, event in zip(grid.T, events, strict=True):
         reach = max(np.quantile(radius(side.of(event)), 0.98) for side in (real, generated))
         for axis, side in zip(axes, (real, generated), strict=True):
             muons = side.of(event)
@@ -118,8 +118,8 @@ def displays(real: Sample, generated: Sample) -> Figure:
             dots = axis.scatter(
                 muons[:, 1], muons[:, 2], c=logs, s=6 + 4 * logs**1.5, vmin=0, vmax=5, alpha=0.8
             )
-            place = {"x_m": muons[:, 1], "y_m": muons[:, 2], "energy_gev": muons[:, 0]}
-            style.note(figure, f"event {event}", "real" if side is real else "generated", **place)
+            points = {"x_m": muons[:, 1], "y_m": muons[:, 2], "energy_gev": muons[:, 0]}
+            style.note(figure, f"event {event}", "real" if side is real else "generated", **points)
             axis.set(aspect="equal", xlim=(-reach, reach), ylim=(-reach, reach), title=f"{len(muons)} muons")
         axes[0].set_title(f"{_conditions(real, event)}\n{axes[0].get_title()}")
         axes[1].set_xlabel("x [m]")
@@ -312,12 +312,12 @@ def classifiers(classifier_scores: Mapping[str, ClassifierScores]) -> Figure:
             axis.stairs(share, edges, color=colour, label=label)
             style.note(figure, TITLES[name], label, low=edges[:-1], high=edges[1:], share=share)
         floor = context.floor(name)
-        found = [
+        lines = [
             *textwrap.wrap(TITLES[name], _LABEL // 2),
             f"AUC {verdict.auc():.3f} ± {verdict.error():.3f}",
         ]
-        found += [] if floor is None else [f"floor {floor[0]:.3f} ± {floor[1]:.3f}"]
-        axis.set(title="\n".join(found), xlabel="classifier score")
+        lines += [] if floor is None else [f"floor {floor[0]:.3f} ± {floor[1]:.3f}"]
+        axis.set(title="\n".join(lines), xlabel="classifier score")
         axis.tick_params(labelsize=8)
     axes[0].set_ylabel("share of held-out rows")
     if classifier_scores:
@@ -333,15 +333,15 @@ def _muon_spectra(
 ) -> Figure:
     figure, tops, bottoms = _panels(len(_ENERGY_BANDS))
     for band, top, bottom in zip(_ENERGY_BANDS, tops, bottoms, strict=True):
-        made = []
+        spectra = []
         for sample in samples:
             events = band.of(sample)
             mine = events[sample.event]
             counts = per_event(
                 values(sample.muons[mine]), sample.event[mine], edges, events, sample.weights, sample.group
             )
-            made.append(counts.times(scale))
-        _log_log(top, _compare(top, bottom, made[0], made[1], band.label))
+            spectra.append(counts.times(scale))
+        _log_log(top, _compare(top, bottom, spectra[0], spectra[1], band.label))
     return figure
 
 
@@ -390,9 +390,9 @@ def _compare(top: Axes, bottom: Axes, real: BinnedValues, generated: BinnedValue
 
     Return the panel's title: its name, χ²/ndf, and in words how much the generated one is off, if at all.
     """
-    for curve, each in (("real", real), ("generated", generated)):
-        ends = {"low": each.edges[:-1], "high": each.edges[1:]}
-        style.note(top.figure, name, curve, **ends, value=each.value, error=each.error)
+    for curve, histogram in (("real", real), ("generated", generated)):
+        ends = {"low": histogram.edges[:-1], "high": histogram.edges[1:]}
+        style.note(top.figure, name, curve, **ends, value=histogram.value, error=histogram.error)
     low, high = real.value - real.error, real.value + real.error
     filled = np.where(real.value > 0, real.value, np.nan)
     top.stairs(filled, real.edges, baseline=None, color=style.REAL, label="real")

@@ -164,9 +164,9 @@ def _by_shower(
     muons = np.empty((multiplicity.sum(), len(MUON)), np.float32)
     for depth in reversed(range(len(counts))):
         count, table = counts[depth], tables.pop()
-        place = np.repeat(starts[:, depth] - (np.cumsum(count) - count), count)
-        place += np.arange(len(place))
-        muons[place] = table
+        row = np.repeat(starts[:, depth] - (np.cumsum(count) - count), count)
+        row += np.arange(len(row))
+        muons[row] = table
     return multiplicity, muons
 
 

@@ -345,38 +345,38 @@ def sample_muons(rng: np.random.Generator, showers: Showers) -> Muons:
     return joined([_sample_chunk(rng, showers, shower[start : start + CHUNK]) for start in starts])
 
 
-def sample_energies(rng: np.random.Generator, each: Showers) -> Floats:
+def sample_energies(rng: np.random.Generator, showers: Showers) -> Floats:
     """Draw one muon energy for each entry, exactly from the spectrum whose integral is Elbert's law.
 
     The law is a product of two survival functions, so the smaller of two inverse-transform samples follows
     it: a power law with the angular factor (inverted by Newton's method in log E), and the end point.
     """
-    threshold, cosine = each.threshold_gev, effective_cosine(each.cos_zenith)
+    threshold, cosine = showers.threshold_gev, effective_cosine(showers.cos_zenith)
     start = np.log(threshold)
-    target = np.log(rng.random(len(each))) + np.log(angular_factor(threshold, cosine))
+    target = np.log(rng.random(len(showers))) + np.log(angular_factor(threshold, cosine))
     log_energy = start - target / MUON_INDEX
     for _ in range(3):
         pull, weak = CRITICAL * np.exp(log_energy), CRITICAL * cosine * np.exp(log_energy)
         value = -MUON_INDEX * (log_energy - start) + np.log((1 + pull) / (1 + weak)) - target
         log_energy -= value / (-MUON_INDEX + pull / (1 + pull) - weak / (1 + weak))
-    nucleon = each.energy_gev / each.mass_number
+    nucleon = showers.energy_gev / showers.mass_number
     room = 1 - threshold / nucleon
-    return np.minimum(np.exp(log_energy), nucleon * (1 - room * rng.random(len(each)) ** (1 / END_POINT)))
+    return np.minimum(np.exp(log_energy), nucleon * (1 - room * rng.random(len(showers)) ** (1 / END_POINT)))
 
 
 def _sample_chunk(rng: np.random.Generator, showers: Showers, shower: NDArray[np.int32]) -> Muons:
-    each = taken(showers, shower)
-    energy = sample_energies(rng, each)
-    height = _production_distance(rng, each, energy)
-    momentum = rng.standard_gamma(MOMENTUM_SHAPE, len(each)) * (MOMENTUM_GEV / MOMENTUM_SHAPE)
+    parents = taken(showers, shower)
+    energy = sample_energies(rng, parents)
+    height = _production_distance(rng, parents, energy)
+    momentum = rng.standard_gamma(MOMENTUM_SHAPE, len(parents)) * (MOMENTUM_GEV / MOMENTUM_SHAPE)
     angle = momentum * (energy / 330.0) ** MOMENTUM_RISE / energy
-    spread = np.exp(_LEVER_MEAN + _LEVER_SPREAD * rng.standard_normal(len(each)))
-    lever = height * _LEVER * spread * each.cos_zenith**_LEVER_ZENITH
+    spread = np.exp(_LEVER_MEAN + _LEVER_SPREAD * rng.standard_normal(len(parents)))
+    lever = height * _LEVER * spread * parents.cos_zenith**_LEVER_ZENITH
     # The shower's own azimuth is uniform, so each muon may take its bending along a direction of its own: the
     # positions are then isotropic at every depth, and no rotation is needed there.
-    charge = np.where(rng.random(len(each)) < POSITIVE_SHARE, 1.0, -1.0)
-    bend = charge * each.bending / energy
-    out, turn = rng.random((2, len(each))) * 2 * np.pi
+    charge = np.where(rng.random(len(parents)) < POSITIVE_SHARE, 1.0, -1.0)
+    bend = charge * parents.bending / energy
+    out, turn = rng.random((2, len(parents))) * 2 * np.pi
     columns = []
     for direction in (np.cos, np.sin):
         slope, deflect = angle * direction(out), bend * direction(turn)
@@ -385,13 +385,13 @@ def _sample_chunk(rng: np.random.Generator, showers: Showers, shower: NDArray[np
     return Muons(shower, *(value.astype(np.float32) for value in (energy, x, y, slope_x, slope_y)))
 
 
-def _production_distance(rng: np.random.Generator, each: Showers, energy: Floats) -> Floats:
+def _production_distance(rng: np.random.Generator, showers: Showers, energy: Floats) -> Floats:
     """Draw the slant distance [m] between each muon's production and the surface."""
     from scipy.special import digamma  # noqa: PLC0415 - 0.1 s that only the simulator needs
 
-    shape = np.interp(np.log(each.mass_number), np.log(_DEPTH_SHAPE[0]), _DEPTH_SHAPE[1])
-    nucleon = each.energy_gev / each.mass_number
+    shape = np.interp(np.log(showers.mass_number), np.log(_DEPTH_SHAPE[0]), _DEPTH_SHAPE[1])
+    nucleon = showers.energy_gev / showers.mass_number
     typical = DEPTH_G_CM2 * (nucleon / 1e5) ** DEPTH_PRIMARY * (energy / 500.0) ** DEPTH_MUON
-    depth = typical * np.exp(each.stretch - digamma(shape)) * rng.standard_gamma(shape)
-    vertical = np.clip(depth * each.cos_zenith, 0.5, SURFACE_G_CM2 * 0.98)
-    return np.asarray(SCALE_HEIGHT_M / each.cos_zenith * np.log(SURFACE_G_CM2 / vertical))
+    depth = typical * np.exp(showers.stretch - digamma(shape)) * rng.standard_gamma(shape)
+    vertical = np.clip(depth * showers.cos_zenith, 0.5, SURFACE_G_CM2 * 0.98)
+    return np.asarray(SCALE_HEIGHT_M / showers.cos_zenith * np.log(SURFACE_G_CM2 / vertical))

@@ -66,8 +66,8 @@ class MaskedModel(nn.Module):
         for name, grid in zip(self.grids, encoded.grids, strict=True):
             cells.append(self.grids[name](seen, grid, self._token(encoded, name)))
         for face, nodes in zip(HEXES, encoded.nodes, strict=True):
-            own = seen.index_select(1, self.encoder.get_buffer(f"ids_{face.name}"))
-            cells.append(self.hexes[face.name](own, nodes, self._token(encoded, face.name)))
+            inputs = seen.index_select(1, self.encoder.get_buffer(f"ids_{face.name}"))
+            cells.append(self.hexes[face.name](inputs, nodes, self._token(encoded, face.name)))
         step = torch.cat(cells, dim=1).index_select(1, self.get_buffer("cells")).float()
         photons, time = (simple + step).unbind(dim=2)
         codec, expected = self.encoder.features.codec, encoded.sums.expected_ns
@@ -113,9 +113,9 @@ class GridDecoder(nn.Module):
         rows, columns = self.grid
         x = self.unfold(x).view(-1, rows, columns, self.patch, self.patch, self.channels)
         fine = x.permute(0, 5, 1, 3, 2, 4).flatten(4, 5).flatten(2, 3)
-        own = seen.index_select(1, self.get_buffer("cells")).transpose(1, 2)
-        own = own.reshape(-1, seen.shape[2], *self.shape)
-        out: Tensor = self.out(gelu(self.refine(torch.cat([fine, own], dim=1))))
+        inputs = seen.index_select(1, self.get_buffer("cells")).transpose(1, 2)
+        inputs = inputs.reshape(-1, seen.shape[2], *self.shape)
+        out: Tensor = self.out(gelu(self.refine(torch.cat([fine, inputs], dim=1))))
         return out.flatten(2).transpose(1, 2)
 
 
@@ -138,7 +138,7 @@ class HexDecoder(nn.Module):
 
 
 def _begin_at_zero(layer: nn.Conv2d | nn.Linear) -> None:
-    """Let training begin at the mean of the neighbours, without a correction."""
+    """Start training at the mean of the neighbours, without a correction."""
     nn.init.zeros_(layer.weight)
     assert layer.bias is not None
     nn.init.zeros_(layer.bias)

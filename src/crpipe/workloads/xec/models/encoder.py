@@ -153,8 +153,8 @@ def images(places: NDArray[np.float64], multiple: int) -> list[Image]:
     places: [4760, 6]. A cell of the outer face, whose sensors are not evenly spaced, has the nearest one.
     """
     outer = _nearest(places, FACE_IDS["outer"], _OUTER_CELLS)
-    found = {"inner": INNER.ids, "outer": outer, "us": US.ids, "ds": DS.ids}
-    return [Image(name, _padded(found[name], multiple)) for name in RECTANGLES]
+    cells = {"inner": INNER.ids, "outer": outer, "us": US.ids, "ds": DS.ids}
+    return [Image(name, _padded(cells[name], multiple)) for name in RECTANGLES]
 
 
 def _padded(ids: NDArray[np.int64], multiple: int) -> NDArray[np.int64]:
@@ -194,12 +194,12 @@ def hex_neighbours(places: NDArray[np.float64]) -> NDArray[np.int64]:
     distance = np.hypot(apart[..., 0], apart[..., 1])
     np.fill_diagonal(distance, np.inf)
     pitch = np.median(distance.min(axis=1))
-    found = np.full((len(flat), HEX_NEIGHBOURS), len(flat), np.int64)
+    neighbours = np.full((len(flat), HEX_NEIGHBOURS), len(flat), np.int64)
     sensor, other = np.nonzero(distance < 1.4 * pitch)
     angle = elementary.arctan2(apart[sensor, other, 0], apart[sensor, other, 1])
     direction = np.round(angle / (np.pi / 3)).astype(np.int64) % HEX_NEIGHBOURS
-    found[sensor, direction] = other
-    return found
+    neighbours[sensor, direction] = other
+    return neighbours
 
 
 def cells_of_sensors(faces: list[Image]) -> NDArray[np.int64]:
@@ -223,11 +223,11 @@ def pooling(rows: int, columns: int, side: int) -> NDArray[np.float32]:
 
 
 def _parts(length: int, side: int) -> NDArray[np.float64]:
-    found = np.zeros((side, length))
+    weights = np.zeros((side, length))
     for part in range(side):
         first, last = part * length // side, -(-(part + 1) * length // side)
-        found[part, first:last] = 1 / (last - first)
-    return found
+        weights[part, first:last] = 1 / (last - first)
+    return weights
 
 
 SIDE = 4  # a face is averaged over 4 by 4 parts

@@ -191,10 +191,10 @@ class SensorFeatures(nn.Module):
         return (x + y + z).clamp_min(1.0).sqrt() / LIGHT_CM_PER_NS
 
 
-def _spread(light: Tensor, place: Tensor, total: Tensor) -> Tensor:
+def _spread(light: Tensor, positions: Tensor, total: Tensor) -> Tensor:
     """Return width of light [B, n] over places [n], whose sum is total [B]: [B], in the unit of places."""
-    mean = (light * place).sum(dim=1) / total
-    square = (light * place.square()).sum(dim=1) / total
+    mean = (light * positions).sum(dim=1) / total
+    square = (light * positions.square()).sum(dim=1) / total
     return (square - mean.square()).clamp_min(0).add(1e-6).sqrt()
 
 
@@ -223,10 +223,10 @@ def hidden_sensors(
     """
     valid = sensors[..., PHOTONS_VALID] > 0
     count = valid.sum(axis=1)
-    wanted = np.clip(np.round(shares * count), 1, np.maximum(count - 1, 1)).astype(np.int64)
-    wanted = np.minimum(wanted, count)
+    number = np.clip(np.round(shares * count), 1, np.maximum(count - 1, 1)).astype(np.int64)
+    number = np.minimum(number, count)
     keys = np.random.default_rng(seed).random(sensors.shape[:2])
     keys[~valid] = 2.0
     order = np.sort(keys, axis=1)
-    limit = np.take_along_axis(order, np.minimum(wanted, SENSORS - 1)[:, None], axis=1)
+    limit = np.take_along_axis(order, np.minimum(number, SENSORS - 1)[:, None], axis=1)
     return (keys < limit) & valid

@@ -41,8 +41,8 @@ def gaussian_nll(residual: Tensor, log_sigma: Tensor, beta: float) -> Tensor:
     beta: each value is weighed by its own variance to this power, without a gradient through the weight, so
     that events with a large uncertainty are not neglected (beta-NLL, Seitzer et al. 2022).
     """
-    each = 0.5 * (residual * torch.exp(-log_sigma)).square() + log_sigma + 0.5 * math.log(2 * math.pi)
-    return each * torch.exp(2 * beta * log_sigma.detach()) if beta else each
+    nll = 0.5 * (residual * torch.exp(-log_sigma)).square() + log_sigma + 0.5 * math.log(2 * math.pi)
+    return nll * torch.exp(2 * beta * log_sigma.detach()) if beta else nll
 
 
 def task_loss(residual: Tensor, log_sigma: Tensor | None, task: TaskOptions) -> Tensor:
@@ -116,15 +116,15 @@ class GammaModel(nn.Module):
         Beside it the log of the uncertainty [B, D] in units of the task, or None.
         """
         encoded = self.encoder(items)
-        found = {}
+        predictions = {}
         for name, head in self.heads.items():
             out = head(encoded.tokens).float()
             count = len(UNITS[name])  # type: ignore[index]
             log_sigma = None
             if out.shape[1] > count:
                 log_sigma = out[:, count:].clamp(LEAST_LOG_SIGMA, MOST_LOG_SIGMA)
-            found[name] = (self._value(name, out[:, :count], encoded.sums), log_sigma)
-        return found
+            predictions[name] = (self._value(name, out[:, :count], encoded.sums), log_sigma)
+        return predictions
 
     def _value(self, name: str, step: Tensor, sums: LightSums) -> Tensor:
         """Correct the simple estimate of a task by the network's step [B, D]."""
@@ -142,11 +142,11 @@ class GammaModel(nn.Module):
         return torch.stack([theta, wrapped(phi)], dim=1)
 
 
-def residual(name: Truth, found: Tensor, truth: Tensor, *, log: bool) -> Tensor:
-    """Return found minus true values, [B, D] each in the units of the columns, in units of the task."""
+def residual(name: Truth, predicted: Tensor, truth: Tensor, *, log: bool) -> Tensor:
+    """Return predicted minus true values, [B, D] each in the units of the columns, in units of the task."""
     if name == "energy" and log:
-        return found.clamp_min(_LEAST_ENERGY).log() - truth.clamp_min(_LEAST_ENERGY).log()
-    difference = found - truth
+        return predicted.clamp_min(_LEAST_ENERGY).log() - truth.clamp_min(_LEAST_ENERGY).log()
+    difference = predicted - truth
     columns = [field.name for field in TRUTH[name]]
     parts = [
         wrapped(part) if column == PERIODIC else part

@@ -63,27 +63,27 @@ def hidden_sensor_columns(
     sensors around hidden and dead ones [N, 4760], by name, in the order of ``np.nonzero``; {} for none.
     """
     valid = sensors[..., PHOTONS_VALID] > 0
-    wanted = hidden | ~valid
-    event, sensor = np.nonzero(wanted)
-    known = hidden[event, sensor]
-    timed = known & (sensors[event, sensor, TIME_VALID] > 0)
+    listed = hidden | ~valid
+    event, sensor = np.nonzero(listed)
+    is_hidden = hidden[event, sensor]
+    timed = is_hidden & (sensors[event, sensor, TIME_VALID] > 0)
     values: tuple[NDArray[Any], ...] = (
         sensor,
-        np.where(known, HIDDEN, DEAD),
+        np.where(is_hidden, HIDDEN, DEAD),
         photons[event, sensor],
         time_ns[event, sensor],
-        np.where(known, sensors[event, sensor, PHOTONS], np.nan),
+        np.where(is_hidden, sensors[event, sensor, PHOTONS], np.nan),
         np.where(timed, sensors[event, sensor, TIME], np.nan),
     )
-    counts = wanted.sum(axis=1)
-    found: Columns = {
+    counts = listed.sum(axis=1)
+    columns: Columns = {
         "hidden": hidden.sum(axis=1).astype(np.int64),
         "dead": (~valid).sum(axis=1).astype(np.int64),
     }
     flat = {name: part.astype(LISTS[name]) for name, part in zip(LISTS, values, strict=True)}
-    for name, part in (flat | averages(wanted)).items():
-        found[name] = cut_lists(part, counts)
-    return found
+    for name, part in (flat | averages(listed)).items():
+        columns[name] = cut_lists(part, counts)
+    return columns
 
 
 def hidden_sensor_table(events: Events, prediction: Columns) -> pa.Table:

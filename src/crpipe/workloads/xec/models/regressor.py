@@ -51,13 +51,13 @@ class Flattening:
 
     def of(self, events: Events) -> NDArray[np.float32]:
         """Weigh each event, [N]; a value outside of a histogram counts as in the nearest bin."""
-        found = np.ones(len(events))
+        product = np.ones(len(events))
         for name, weights in self._weights.items():
             low, high = self._edges[name]
             share = (events.columns[name].astype(np.float64) - low) / (high - low)
             at = np.clip(np.floor(share * len(weights)), 0, len(weights) - 1).astype(np.int64)
-            found *= weights[at]
-        return found.astype(np.float32)
+            product *= weights[at]
+        return product.astype(np.float32)
 
 
 def _of_bins(counts: NDArray[np.int64], most: float) -> NDArray[np.float64]:
@@ -133,12 +133,12 @@ class Regressor:
 
     def loss(self, model: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Metrics]:  # noqa: ARG002
         """Compare predicted and true values; the loss is the sum over tasks, by weight or learned balance."""
-        found = model(batch["sensors"])
+        output = model(batch["sensors"])
         total = batch["sensors"].new_zeros(())
         shown: Metrics = {}
-        for name, each in self.losses(found, batch).items():
-            mean = (each * batch["balance"]).mean() if "balance" in batch else each.mean()
-            shown[f"{name}_loss"] = each.detach().mean()
+        for name, loss in self.losses(output, batch).items():
+            mean = (loss * batch["balance"]).mean() if "balance" in batch else loss.mean()
+            shown[f"{name}_loss"] = loss.detach().mean()
             if self.options.balance == "learned":
                 spread = model.log_variance[name]  # type: ignore[index]
                 total = total + mean * torch.exp(-spread) + 0.5 * spread
@@ -147,15 +147,15 @@ class Regressor:
                 total = total + self.options.tasks[name].weight * mean
         return total, shown
 
-    def losses(self, found: Mapping[str, tuple[Tensor, Tensor | None]], batch: Batch) -> dict[Truth, Tensor]:
+    def losses(self, output: Mapping[str, tuple[Tensor, Tensor | None]], batch: Batch) -> dict[Truth, Tensor]:
         """Return the loss of each task and event, [B]."""
-        each = {}
+        losses = {}
         for name in self.tasks:
             task = self.options.tasks[name]
-            value, log_sigma = found[name]
+            value, log_sigma = output[name]
             off = residual(name, value, batch[name], log=task.log)
-            each[name] = heads.task_loss(off, log_sigma, task)
-        return each
+            losses[name] = heads.task_loss(off, log_sigma, task)
+        return losses
 
     def predict(self, model: nn.Module, events: Events, generator: torch.Generator) -> Columns:  # noqa: ARG002
         """Predict the columns of all tasks, their uncertainties, and what the simple estimate gives."""
@@ -184,8 +184,8 @@ class Regressor:
         device = next(model.parameters()).device
         batch = self.collate(events, np.arange(len(events)), ())
         batch = {name: tensor.to(device) for name, tensor in batch.items()}
-        found = self.losses(model(batch["sensors"]), batch)
-        return {f"{name}_loss": each.cpu().numpy() for name, each in found.items()}
+        losses = self.losses(model(batch["sensors"]), batch)
+        return {f"{name}_loss": each.cpu().numpy() for name, each in losses.items()}
 
     def shown(self, truth: Events, prediction: Columns) -> NDArray[np.integer[Any]]:
         """Choose the worst events, and a sample for the saliency."""

@@ -141,11 +141,11 @@ class LiquidOFiles:
             return len(truth), len(hits)
 
     def _check_frame(self, path: Path, block: _Block) -> None:
-        found = _frame_of(block)
-        if found.is_clear() and found.axes != self._axes:
+        frame = _frame_of(block)
+        if frame.is_clear() and frame.axes != self._axes:
             raise FormatError(
                 f"{path}: vertices and hits do not fit with reader.vertex_axes: [{', '.join(self._axes)}]; "
-                f"in this file {found}; set reader.vertex_axes: [{', '.join(found.axes)}]"
+                f"in this file {frame}; set reader.vertex_axes: [{', '.join(frame.axes)}]"
             )
 
     def _columns(self, truth: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
@@ -233,10 +233,10 @@ def _tables(path: Path) -> Iterator[tuple[h5py.Dataset, h5py.Dataset]]:
 
 
 def _table(path: Path, file: h5py.File, name: str, columns: Sequence[str]) -> h5py.Dataset:
-    found = find_dataset(path, file, name)
-    if found is None or found.shape != (*found.shape[:1], len(columns)) or found.dtype != np.float32:
+    dataset = find_dataset(path, file, name)
+    if dataset is None or dataset.shape != (*dataset.shape[:1], len(columns)) or dataset.dtype != np.float32:
         raise FormatError(
             f"{path}: {name}: expected float32 [rows, {len(columns)}] with {', '.join(columns)}, found "
             f"{describe(file, name)}; choose the reader of this file with source.reader"
         )
-    return found
+    return dataset

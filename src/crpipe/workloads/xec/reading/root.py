@@ -40,11 +40,11 @@ class DeadSensors:
 
     def of(self, runs: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return the dead sensors of each event: [N, 4760]."""
-        found = np.zeros((len(runs), SENSORS), bool)
+        dead = np.zeros((len(runs), SENSORS), bool)
         for run, sensors in self._lists.items():
             events = np.arange(len(runs)) if run is None else np.flatnonzero(runs == run)
-            found[np.ix_(events, sensors)] = True
-        return found
+            dead[np.ix_(events, sensors)] = True
+        return dead
 
 
 def read_dead(path: Path) -> DeadSensors:
@@ -100,11 +100,11 @@ _NTUPLES = ("ROOT::RNTuple", "ROOT::Experimental::RNTuple")
 class EventTree:
     """One open TTree; ``path`` and its ``name`` are in all messages."""
 
-    def __init__(self, path: Path, name: str, found: Any) -> None:
-        self.path, self.name, self._found = path, name, found
-        self.branches: dict[str, Any] = {each.name: each for each in found.branches}
-        self._names = [each.name for each in found.branches]
-        self.events = int(found.num_entries)
+    def __init__(self, path: Path, name: str, tree: Any) -> None:
+        self.path, self.name, self._tree = path, name, tree
+        self.branches: dict[str, Any] = {each.name: each for each in tree.branches}
+        self._names = [each.name for each in tree.branches]
+        self.events = int(tree.num_entries)
 
     def need(self, option: str, name: str) -> None:
         """Raise FormatError when there is no branch ``name``, which ``option`` of the reader names."""
@@ -144,9 +144,9 @@ class EventTree:
         if not earlier.num_entries:
             return True
         baskets = [_baskets(each) for each in earlier.branches]
-        own = [_baskets(self.branches.get(each.name)) for each in earlier.branches]
+        own_baskets = [_baskets(self.branches.get(each.name)) for each in earlier.branches]
         return any(baskets) and all(
-            mine[: len(each)] == each for mine, each in zip(own, baskets, strict=True)
+            mine[: len(each)] == each for mine, each in zip(own_baskets, baskets, strict=True)
         )
 
     def whole(self, *names: str) -> list[NDArray[Any]]:
@@ -160,11 +160,11 @@ class EventTree:
         Lists of variable length must have the length that the shape says.
         """
         with _reading(self.path):
-            wanted = self._found.iterate(filter_name=shapes.__contains__, step_size=step, library="np")
+            iterator = self._tree.iterate(filter_name=shapes.__contains__, step_size=step, library="np")
         row = 0
         while True:
             with _reading(self.path):
-                block = next(wanted, None)
+                block = next(iterator, None)
                 if block is None:
                     return
                 dense = {name: self._dense(name, block[name], shapes[name], row) for name in shapes}
@@ -177,16 +177,16 @@ class EventTree:
             yield dense
             row += len(next(iter(dense.values())))
 
-    def _dense(self, name: str, found: NDArray[Any], shape: tuple[int, ...], row: int) -> NDArray[Any]:
+    def _dense(self, name: str, values: NDArray[Any], shape: tuple[int, ...], row: int) -> NDArray[Any]:
         """Turn the lists of a block that begins at ``row`` into an array; others are one already."""
-        if found.dtype != object:
-            if found.shape[1:] != shape:
+        if values.dtype != object:
+            if values.shape[1:] != shape:
                 raise FormatError(
                     f"{self.path}: row {row}: {name}: expected {list(shape)} values of each event, found "
-                    f"{list(found.shape[1:])}; it is damaged, have it copied or made again"
+                    f"{list(values.shape[1:])}; it is damaged, have it copied or made again"
                 )
-            return found
-        lengths = np.array([len(each) for each in found])
+            return values
+        lengths = np.array([len(each) for each in values])
         wrong = lengths != shape[0]
         if wrong.any():
             at = int(np.argmax(wrong))
@@ -194,7 +194,7 @@ class EventTree:
                 f"{self.path}: row {row + at}: {name}: expected {shape[0]} values, found {lengths[at]}; have "
                 "the file made again"
             )
-        return np.stack([np.asarray(each) for each in found])
+        return np.stack([np.asarray(each) for each in values])
 
 
 def _baskets(branch: Any) -> list[int]:
@@ -231,11 +231,11 @@ def _key_of(path: Path, name: str, kinds: Mapping[str, str]) -> str:
             f'ROOT::RDataFrame("{name}", "{path.name}").Snapshot("{name}", "tree.root")'
         )
     trees = [_plain(key) for key, kind in kinds.items() if kind == _TREE]
-    known = ", ".join(dict.fromkeys(trees)) or "none"
+    names = ", ".join(dict.fromkeys(trees)) or "none"
     near = difflib.get_close_matches(name, trees, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
     raise FormatError(
-        f"{path}: no tree {name} (the trees of the file: {known}{hint}); name the right one in reader.tree"
+        f"{path}: no tree {name} (the trees of the file: {names}{hint}); name the right one in reader.tree"
     )
 
 
@@ -248,19 +248,19 @@ def _check_others(path: Path, tree: EventTree, file: Any, kinds: Mapping[str, st
 
     A program that saves its tree now and then leaves an earlier state of it, which has the same baskets.
     """
-    own = tree.name if tree.name in kinds else _key_of(path, tree.name, kinds)
+    cycle = tree.name if tree.name in kinds else _key_of(path, tree.name, kinds)
     unread = []
     for key, kind in kinds.items():
-        if key == own or kind not in (_TREE, *_NTUPLES):
+        if key == cycle or kind not in (_TREE, *_NTUPLES):
             continue
         if kind != _TREE or _plain(key) != tree.name:
-            unread.append(key if _plain(key) == _plain(own) else _plain(key))
+            unread.append(key if _plain(key) == _plain(cycle) else _plain(key))
         elif tree.continues(file[key]):
             note(f"the earlier state {key} is not read: its entries are in the newest one")
         else:
             raise FormatError(
                 f"{path}: {key} holds other events than the newest cycle of {tree.name}, and would be left "
-                f'unread; have one file made of each (or name the cycle to read, as reader.tree: "{own}")'
+                f'unread; have one file made of each (or name the cycle to read, as reader.tree: "{cycle}")'
             )
     if unread:
         note(f"trees that are not read: {', '.join(dict.fromkeys(unread))}")
@@ -268,10 +268,10 @@ def _check_others(path: Path, tree: EventTree, file: Any, kinds: Mapping[str, st
 
 def _check_whole(path: Path, written: int) -> None:
     """Raise FormatError for a file shorter than its header says, most of which may be readable, or longer."""
-    found = path.stat().st_size
-    if found < written:
+    size = path.stat().st_size
+    if size < written:
         raise FormatError(
-            f"{path}: cannot be read whole (its header says {written} bytes, found {found}); it is "
+            f"{path}: cannot be read whole (its header says {written} bytes, found {size}); it is "
             "truncated; have it copied again"
         )
     with path.open("rb") as file:
@@ -279,7 +279,7 @@ def _check_whole(path: Path, written: int) -> None:
         rest = any(block.strip(b"\0") for block in iter(lambda: file.read(1 << 20), b""))
     if rest:
         raise FormatError(
-            f"{path}: the file ends at byte {written}, but {found - written} more follow, which would be "
+            f"{path}: the file ends at byte {written}, but {size - written} more follow, which would be "
             "left unread: another file was joined to it; have it copied or made again (hadd joins ROOT "
             "files, cat does not)"
         )
@@ -294,10 +294,10 @@ def _uproot() -> ModuleType:
     return require("uproot", extra="root", why="to read ROOT files")
 
 
-def _fits(found: Any, kinds: str, shape: tuple[int, ...]) -> bool:
+def _fits(interpretation: Any, kinds: str, shape: tuple[int, ...]) -> bool:
     """Compare uproot's interpretation of a branch with what is expected."""
-    content = getattr(found, "content", None)  # of lists of variable length
-    kind = found if content is None else content
+    content = getattr(interpretation, "content", None)  # of lists of variable length
+    kind = interpretation if content is None else content
     dtype = getattr(kind, "to_dtype", None)
     if dtype is None or dtype.base.kind not in kinds:
         return False
@@ -339,9 +339,9 @@ class RootFiles:
             row = 0
             for block in tree.blocks(shapes, _EVENTS):
                 npho, time = block[branches.npho], block[branches.relative_time]
-                own = slice(row, row + len(npho))
-                columns = {"run": run[own].astype(np.int64), "event": event[own].astype(np.int64)}
-                items = flag_sensors(npho, time, dead.of(run[own]), self._options.npho_threshold)
+                rows = slice(row, row + len(npho))
+                columns = {"run": run[rows].astype(np.int64), "event": event[rows].astype(np.int64)}
+                items = flag_sensors(npho, time, dead.of(run[rows]), self._options.npho_threshold)
                 multiplicity = np.full(len(npho), SENSORS, np.uint32)
                 yield Events(columns | self._truth(block, len(npho)), multiplicity, items)
                 row += len(npho)
@@ -376,9 +376,9 @@ class RootFiles:
         columns: dict[str, NDArray[np.float32]] = {}
         for truth in self._options.truth:
             fields = TRUTH[truth]
-            found = block.get(getattr(self._options.branches, truth), np.full((events, len(fields)), np.nan))
+            branch = block.get(getattr(self._options.branches, truth), np.full((events, len(fields)), np.nan))
             with np.errstate(over="ignore"):  # infinities are not legal, and are reported with their row
-                values = (found.reshape(events, -1).astype(np.float64) * _UNITS[truth]).astype(np.float32)
+                values = (branch.reshape(events, -1).astype(np.float64) * _UNITS[truth]).astype(np.float32)
             columns |= {field.name: values[:, at].copy() for at, field in enumerate(fields)}
         return columns
 

@@ -33,16 +33,16 @@ def simple_reconstruction(events: Events, places: NDArray[np.floating[Any]]) -> 
     weighted by photons, each less the way of the light from that centre; 0 without a time.
     places: [4760, 6], as ``sensors.sensor_map``.
     """
-    whole = events.items.reshape(-1, SENSORS, events.items.shape[1])
-    found = [np.zeros((5, 0))]
-    for first in range(0, len(whole), _BLOCK):
-        block = whole[first : first + _BLOCK].astype(np.float64)
+    sensors = events.items.reshape(-1, SENSORS, events.items.shape[1])
+    blocks = [np.zeros((5, 0))]
+    for first in range(0, len(sensors), _BLOCK):
+        block = sensors[first : first + _BLOCK].astype(np.float64)
         photons = np.where(block[..., PHOTONS_VALID] > 0, block[..., PHOTONS], 0.0)
         u, v, w = centre(photons, places)
         time = _time(photons, block[..., TIME], block[..., TIME_VALID] > 0, point(u, v, w), places)
-        found.append(np.stack([photons.sum(axis=1), u, v, w, time]))
+        blocks.append(np.stack([photons.sum(axis=1), u, v, w, time]))
     names = ("photons_sum", "u_cm", "v_cm", "w_cm", "gamma_time_ns")
-    values = np.concatenate(found, axis=1).astype(np.float32)
+    values = np.concatenate(blocks, axis=1).astype(np.float32)
     return dict(zip(names, values, strict=True))
 
 
@@ -73,14 +73,14 @@ def point(u: Floats, v: Floats, w: Floats) -> Floats:
 
 
 def _time(
-    photons: Floats, time: Floats, valid: NDArray[np.bool_], place: Floats, places: NDArray[np.floating[Any]]
+    photons: Floats, time: Floats, valid: NDArray[np.bool_], origin: Floats, places: NDArray[np.floating[Any]]
 ) -> Floats:
     """Return the mean of the times of the light at its origin, weighted by photons: [N] in ns."""
     event, seen = np.nonzero(valid & (photons > 0))
-    way = np.linalg.norm(place[event] - places[seen, :3], axis=1)
+    way = np.linalg.norm(origin[event] - places[seen, :3], axis=1)
     weight = photons[event, seen]
-    total = np.bincount(event, weight, len(place))
-    moment = np.bincount(event, weight * (time[event, seen] - way / LIGHT_CM_PER_NS), len(place))
+    total = np.bincount(event, weight, len(origin))
+    moment = np.bincount(event, weight * (time[event, seen] - way / LIGHT_CM_PER_NS), len(origin))
     return moment / np.where(total > 0, total, 1.0)
 
 
@@ -98,16 +98,16 @@ def neighbour_average(
 ) -> NDArray[np.float32]:
     """Estimate hidden sensors by the mean photons of the sensors within 20 cm on the same face.
 
-    photons, valid, hidden: [N, 4760]; neighbours count where they are valid and not hidden. Give one
+    photons, valid, hidden: [N, 4760]; neighbours count where they are valid and not hidden. Return one
     estimate for each hidden sensor, in the order of ``np.nonzero(hidden)``; 0 without a neighbour.
     places: [4760, 6], as ``sensors.sensor_map``.
     """
-    found = [np.zeros(0, np.float32)]
+    parts = [np.zeros(0, np.float32)]
     for first in range(0, len(hidden), _EVENTS_AT_ONCE):
         mine = slice(first, first + _EVENTS_AT_ONCE)
         shown = _shown(photons[mine], valid[mine], hidden[mine])
-        found.append(_average(shown, hidden[mine], np.ones(shown.shape), places))
-    return np.concatenate(found)
+        parts.append(_average(shown, hidden[mine], np.ones(shown.shape), places))
+    return np.concatenate(parts)
 
 
 def solid_angle_average(
@@ -118,7 +118,7 @@ def solid_angle_average(
     The sum of the neighbours' photons, times the ratio of the solid angles, its own to all of theirs, as seen
     from ``baseline.centre`` of the sensors that are not hidden: for Poisson counts, the most likely value.
     """
-    found = [np.zeros(0, np.float32)]
+    parts = [np.zeros(0, np.float32)]
     for first in range(0, len(hidden), _EVENTS_AT_ONCE):
         mine = slice(first, first + _EVENTS_AT_ONCE)
         shown = _shown(photons[mine], valid[mine], hidden[mine])
@@ -126,8 +126,8 @@ def solid_angle_average(
         offset = point(u, v, np.maximum(w, _SHALLOWEST_CM))[:, None] - places[:, :3]
         distance = np.linalg.norm(offset, axis=2)
         cosine = np.einsum("nsi,si->ns", offset, places[:, 3:]) / distance
-        found.append(_average(shown, hidden[mine], np.maximum(cosine, _LEAST_COSINE) / distance**2, places))
-    return np.concatenate(found)
+        parts.append(_average(shown, hidden[mine], np.maximum(cosine, _LEAST_COSINE) / distance**2, places))
+    return np.concatenate(parts)
 
 
 def _shown(photons: NDArray[Any], valid: NDArray[Any], hidden: Flags) -> Any:
@@ -146,14 +146,14 @@ def _average(
     # One more sensor, without light, stands for a neighbour that is not there.
     light, weight = (np.pad(each, ((0, 0), (0, 1))) for each in (shown.filled(0.0), share * ~shown.mask))
     event, number = np.nonzero(hidden)
-    found = np.zeros(len(event), np.float32)
+    estimates = np.zeros(len(event), np.float32)
     for first in range(0, len(event), _HIDDEN):
         mine = slice(first, first + _HIDDEN)
         cells = near[number[mine]] + light.shape[1] * event[mine, None]
         total = weight.take(cells).sum(axis=1)
         expected = light.take(cells).sum(axis=1) / np.where(total > 0, total, np.inf)
-        found[mine] = share[event[mine], number[mine]] * expected
-    return found
+        estimates[mine] = share[event[mine], number[mine]] * expected
+    return estimates
 
 
 @lru_cache(maxsize=2)
@@ -163,12 +163,12 @@ def _near(places: bytes) -> NDArray[np.int64]:
     Each sensor is among its own; where it is hidden, that does not count.
     """
     positions = np.frombuffer(places).reshape(-1, 3)
-    found: list[NDArray[np.int64]] = [np.zeros(0, np.int64)] * len(positions)
+    neighbours: list[NDArray[np.int64]] = [np.zeros(0, np.int64)] * len(positions)
     for ids in FACE_IDS.values():
-        for each in ids:
-            apart = np.linalg.norm(positions[ids] - positions[each], axis=1)
-            found[each] = ids[apart <= NEAR_CM]
-    near = np.full((len(positions), max(map(len, found))), len(positions), np.int64)
-    for each, ids in zip(near, found, strict=True):
-        each[: len(ids)] = ids
+        for sensor in ids:
+            apart = np.linalg.norm(positions[ids] - positions[sensor], axis=1)
+            neighbours[sensor] = ids[apart <= NEAR_CM]
+    near = np.full((len(positions), max(map(len, neighbours))), len(positions), np.int64)
+    for row, ids in zip(near, neighbours, strict=True):
+        row[: len(ids)] = ids
     return near

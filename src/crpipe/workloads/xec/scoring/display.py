@@ -116,9 +116,9 @@ def draw_events(
             draw_event(axis, each, good, title, norm)
             for axis, each, good, title in zip(axes.flat, values, valid, titles, strict=False)
         ]
-        for title, each, good in zip(titles, values, valid, strict=True):
-            seen = np.flatnonzero((np.asarray(good) != 0) & (np.asarray(each) > 0))
-            style.note(figure, title, label, sensor=seen, value=np.asarray(each, np.float64)[seen])
+        for title, event_values, good in zip(titles, values, valid, strict=True):
+            seen = np.flatnonzero((np.asarray(good) != 0) & (np.asarray(event_values) > 0))
+            style.note(figure, title, label, sensor=seen, value=np.asarray(event_values, np.float64)[seen])
         bar = figure.colorbar(drawn[0], ax=axes, location="bottom", fraction=0.03, aspect=50, pad=0.02)
         ticks = [0.0, *10.0 ** np.arange(1, float(elementary.log10(norm.vmax or 1.0)) + 1e-9)]
         bar.set_ticks(ticks, labels=[f"{tick:,.0f}" for tick in ticks])
@@ -143,7 +143,7 @@ def _tubes() -> list[tuple[Floats, NDArray[np.int64], Floats]]:
     places, names = sensor_map(), np.array(FACES)[face_of()]
     x, y, z = places[:, :3].T
     radius, angle = np.hypot(x, y), elementary.arctan2(y, -x)
-    found = []
+    tubes = []
     for outline, faces in ((_SQUARE, ("us", "ds", "outer")), (_HEXAGON, ("top", "bottom"))):
         ids = np.flatnonzero(np.isin(names, faces))
         name, around, along = names[ids], angle[ids], z[ids]
@@ -153,8 +153,8 @@ def _tubes() -> list[tuple[Floats, NDArray[np.int64], Floats]]:
         upwards = np.select(
             [outer, end], [radius[ids] * around, np.sign(around) * (_ENDS_FROM + out)], INNER_RADIUS * around
         )
-        found.append((outline, ids, np.stack([across, upwards], axis=1)))
-    return found
+        tubes.append((outline, ids, np.stack([across, upwards], axis=1)))
+    return tubes
 
 
 # Which events of an evaluation are shown: the worst ones, and a sample for the saliency.
@@ -185,15 +185,15 @@ def _worst_of(events: Events) -> int:
 
 def distances(truth: Events, prediction: Columns, tasks: Sequence[Truth]) -> dict[Truth, NDArray[np.float64]]:
     """Return the length of the residual of each task, in units of the task: [N] each."""
-    found = {}
+    lengths = {}
     for task in tasks:
         names = [field.name for field in TRUTH[task]]
         pair = [
             torch.from_numpy(np.stack([columns[name] for name in names], axis=1).astype(np.float64))
             for columns in (prediction, truth.columns)
         ]
-        found[task] = residual(task, pair[0], pair[1], log=False).square().sum(dim=1).sqrt().numpy()
-    return found
+        lengths[task] = residual(task, pair[0], pair[1], log=False).square().sum(dim=1).sqrt().numpy()
+    return lengths
 
 
 def draw_worst(events: Events, prediction: Columns, tasks: Sequence[Truth], folder: Path) -> None:
@@ -209,8 +209,8 @@ def _title(events: Events, prediction: Columns, tasks: Sequence[Truth], at: int)
     for field in (field for task in tasks for field in TRUTH[task]):
         scale, unit = (1000.0, "MeV") if field.unit == "GeV" else (1.0, field.unit)
         name = field.name.rpartition("_")[0].replace("_", " ")
-        true, found = (float(columns[field.name][at]) * scale for columns in (events.columns, prediction))
-        lines.append(f"{name} {found:.3g} {unit}, true {true:.3g}")
+        true, predicted = (float(columns[field.name][at]) * scale for columns in (events.columns, prediction))
+        lines.append(f"{name} {predicted:.3g} {unit}, true {true:.3g}")
     return "\n".join(lines)
 
 
@@ -218,7 +218,7 @@ def saliency(model: GammaModel, events: Events, folder: Path) -> dict[str, float
     """Measure and draw which faces each task depends on: |gradient x input| of photons and times."""
     device = next(model.parameters()).device
     sensors = sensors_of(events)[_worst_of(events) :]
-    found: dict[str, list[NDArray[Any]]] = {name: [] for name in model.heads}
+    weights: dict[str, list[NDArray[Any]]] = {name: [] for name in model.heads}
     for first in range(0, len(sensors), _BLOCK):
         items = torch.tensor(sensors[first : first + _BLOCK], device=device, requires_grad=True)
         with torch.enable_grad():
@@ -226,8 +226,8 @@ def saliency(model: GammaModel, events: Events, folder: Path) -> dict[str, float
                 units = value.new_tensor(UNITS[name])
                 (slope,) = torch.autograd.grad((value / units).sum(), items, retain_graph=True)
                 weight = (slope * items).abs()[..., [PHOTONS, TIME]].sum(dim=2)
-                found[name].append(weight.detach().cpu().numpy())
-    shares = {name: face_shares(np.concatenate(each)) for name, each in found.items() if each}
+                weights[name].append(weight.detach().cpu().numpy())
+    shares = {name: face_shares(np.concatenate(each)) for name, each in weights.items() if each}
     if shares:
         draw_saliency(folder / "saliency.svg", shares)
     return measure_saliency(shares)
@@ -248,12 +248,12 @@ def face_shares(weight: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
 
 def measure_saliency(shares: Shares) -> dict[str, float]:
     """Return the mean share of each face, ``saliency_TASK_FACE``, with its error; shares: {task: [N, 6]}."""
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for task, share in shares.items():
         means, errors = _means(share)
         for face, mean, error in zip(FACES, means, errors, strict=True):
-            found |= {f"saliency_{task}_{face}": float(mean), f"saliency_{task}_{face}_error": float(error)}
-    return {name: value for name, value in found.items() if np.isfinite(value)}
+            numbers |= {f"saliency_{task}_{face}": float(mean), f"saliency_{task}_{face}_error": float(error)}
+    return {name: value for name, value in numbers.items() if np.isfinite(value)}
 
 
 def draw_saliency(path: Path, shares: Shares) -> Path:
@@ -298,8 +298,8 @@ def draw_saliency(path: Path, shares: Shares) -> Path:
 
 def _means(share: NDArray[np.floating[Any]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return means and their errors over events, [6] each; events without a share are left out."""
-    known = np.asarray(share, np.float64)
-    known = known[np.isfinite(known).all(axis=1)]
-    if not len(known):
+    finite = np.asarray(share, np.float64)
+    finite = finite[np.isfinite(finite).all(axis=1)]
+    if not len(finite):
         return np.full(len(FACES), np.nan), np.full(len(FACES), np.nan)
-    return known.mean(axis=0), known.std(axis=0) / np.sqrt(len(known))
+    return finite.mean(axis=0), finite.std(axis=0) / np.sqrt(len(finite))

@@ -64,15 +64,15 @@ class HiddenErrors:
 def hidden_sensors(prediction: Mapping[str, Any]) -> HiddenSensors:
     """Join the lists of all events; dead sensors, whose photons nobody knows, are left out."""
     ids, kind, true = (_joined(prediction[name]) for name in ("sensor_id", "kind", "true_photons"))
-    chosen = (kind == _HIDDEN) & np.isfinite(true)
+    selected = (kind == _HIDDEN) & np.isfinite(true)
     counts = np.array([len(each) for each in prediction["sensor_id"]], np.int64)
     return HiddenSensors(
         events=len(counts),
-        event=np.repeat(np.arange(len(counts)), counts)[chosen],
-        face=face_of()[ids[chosen].astype(np.int64)],
-        true=true[chosen],
+        event=np.repeat(np.arange(len(counts)), counts)[selected],
+        face=face_of()[ids[selected].astype(np.int64)],
+        true=true[selected],
         photons={
-            name: _joined(prediction[column])[chosen]
+            name: _joined(prediction[column])[selected]
             for name, column in METHODS.items()
             if column in prediction
         },
@@ -135,18 +135,18 @@ def score(_truth: Events, prediction: Mapping[str, Any], folder: Path) -> dict[s
         return {}
 
     draw(hidden, folder / "hidden_sensors.svg")
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for method in hidden.photons:
-        whole, by_face = (
+        overall, by_face = (
             errors(hidden, method, group, count)
             for group, count in ((np.zeros_like(hidden.face), 1), (hidden.face, len(FACES)))
         )
-        for measured, endings in ((whole, ("",)), (by_face, [f"_{face}" for face in FACES])):
-            for place, ending in enumerate(endings):
+        for measured, endings in ((overall, ("",)), (by_face, [f"_{face}" for face in FACES])):
+            for index, ending in enumerate(endings):
                 for kind in ("mae", "bias", "rms"):
-                    found[f"{method}_{kind}{ending}"] = float(getattr(measured, kind)[place])
-                    found[f"{method}_{kind}{ending}_error"] = float(measured.error[kind][place])
-    return {name: value for name, value in found.items() if np.isfinite(value)}
+                    numbers[f"{method}_{kind}{ending}"] = float(getattr(measured, kind)[index])
+                    numbers[f"{method}_{kind}{ending}_error"] = float(measured.error[kind][index])
+    return {name: value for name, value in numbers.items() if np.isfinite(value)}
 
 
 # The figure of sensors that were hidden and found again: by face, and by the photons that they saw.
@@ -180,16 +180,16 @@ def _by_face(axis: Axes, hidden: HiddenSensors) -> None:
 
     width = 0.8 / len(hidden.photons)
     for number, method in enumerate(hidden.photons):
-        found = errors(hidden, method, hidden.face, len(FACES))
-        known = np.isfinite(found.mae)
+        scores = errors(hidden, method, hidden.face, len(FACES))
+        finite = np.isfinite(scores.mae)
         where = np.arange(len(FACES)) + (number - (len(hidden.photons) - 1) / 2) * width
         by_face: dict[str, Any] = {
-            "face": [FACES[place] for place in np.flatnonzero(known)],
-            "value": found.mae[known],
+            "face": [FACES[place] for place in np.flatnonzero(finite)],
+            "value": scores.mae[finite],
         }
         style.note(axis.figure, "mean absolute error by face", TITLES[method], **by_face)
-        spread: dict[str, Any] = {"yerr": np.nan_to_num(found.error["mae"][known]), "ecolor": style.REAL}
-        axis.bar(where[known], found.mae[known], width, color=style.COLOURS[number], **spread)
+        spread: dict[str, Any] = {"yerr": np.nan_to_num(scores.error["mae"][finite]), "ecolor": style.REAL}
+        axis.bar(where[finite], scores.mae[finite], width, color=style.COLOURS[number], **spread)
     axis.set_xticks(range(len(FACES)), FACES)
     axis.grid(visible=False, axis="x")
     axis.set(title="by face", ylabel="mean absolute error [photons]")
@@ -202,20 +202,20 @@ def _by_photons(sizes: Axes, biases: Axes, hidden: HiddenSensors) -> None:
     count = np.bincount(number, minlength=len(_EDGES) + 1)
     light = np.bincount(number, hidden.true, len(count)) / np.maximum(count, 1)
     shown = (count >= _FEWEST) & (np.arange(len(count)) > 0)
-    for place, method in enumerate(hidden.photons):
-        found = errors(hidden, method, number, len(count))
+    for index, method in enumerate(hidden.photons):
+        scores = errors(hidden, method, number, len(count))
         line: dict[str, Any] = {
-            "fmt": f"{_MARKERS[place]}-",
+            "fmt": f"{_MARKERS[index]}-",
             "markersize": 3.5,
-            "color": style.COLOURS[place],
+            "color": style.COLOURS[index],
             "label": TITLES[method],
         }
-        by_light = {"photons": light[shown], "value": found.mae[shown], "bias": found.bias[shown]}
+        by_light = {"photons": light[shown], "value": scores.mae[shown], "bias": scores.bias[shown]}
         style.note(sizes.figure, "mean absolute error by light", TITLES[method], **by_light)
-        sizes.errorbar(light[shown], found.mae[shown], np.nan_to_num(found.error["mae"][shown]), **line)
+        sizes.errorbar(light[shown], scores.mae[shown], np.nan_to_num(scores.error["mae"][shown]), **line)
         bright = shown & (light >= _FROM)
         share, spread = (
-            100 * each[bright] / light[bright] for each in (found.bias, np.nan_to_num(found.error["bias"]))
+            100 * each[bright] / light[bright] for each in (scores.bias, np.nan_to_num(scores.error["bias"]))
         )
         biases.errorbar(light[bright], share, spread, **line)
     ends = light[shown]

@@ -85,20 +85,20 @@ _WHOLE = {
 
 def metrics(tasks: Collection[Truth], uncertain: Collection[Truth] = ()) -> tuple[Metric, ...]:
     """Declare the numbers of these tasks; uncertain: those of them that predict their own uncertainty."""
-    found = []
+    declared = []
     for task, quantities in QUANTITIES.items():
-        for each in quantities if task in tasks else ():
-            about = "about their median" if each.centred else "about 0"
-            title = f"{each.title}: half width of 68 % of the residuals {about}"
-            found.append(Metric(f"{each.name}_resolution", title, each.unit, ideal=0.0))
-            title = f"{each.title}: median residual"
-            found.append(Metric(f"{each.name}_bias", title, each.unit, better="near", ideal=0.0))
+        for quantity in quantities if task in tasks else ():
+            about = "about their median" if quantity.centred else "about 0"
+            title = f"{quantity.title}: half width of 68 % of the residuals {about}"
+            declared.append(Metric(f"{quantity.name}_resolution", title, quantity.unit, ideal=0.0))
+            title = f"{quantity.title}: median residual"
+            declared.append(Metric(f"{quantity.name}_bias", title, quantity.unit, better="near", ideal=0.0))
             if task in uncertain:
-                title = f"{each.title}: half width of 68 % of residual / predicted sigma"
-                found.append(Metric(f"{each.name}_pull", title, better="near", ideal=1.0))
+                title = f"{quantity.title}: half width of 68 % of residual / predicted sigma"
+                declared.append(Metric(f"{quantity.name}_pull", title, better="near", ideal=1.0))
         if task in tasks and task in _WHOLE:
-            found.append(_WHOLE[task])
-    return tuple(found)
+            declared.append(_WHOLE[task])
+    return tuple(declared)
 
 
 def measure(
@@ -109,11 +109,11 @@ def measure(
     What the truth or the prediction has no column for is left out; so are events whose truth is NaN. A
     prediction that is NaN makes its numbers NaN.
     """
-    found: dict[str, float] = {}
+    measured: dict[str, float] = {}
     for task, quantities in QUANTITIES.items():
         shared = [each for each in quantities if task in tasks and each.column in truth]
-        for each in shared:
-            found |= _measure_one(each, truth, prediction)
+        for quantity in shared:
+            measured |= _measure_one(quantity, truth, prediction)
         columns = [each.column for each in shared]
         if task in _WHOLE and len(shared) == len(quantities) and all(name in prediction for name in columns):
             known = np.logical_and.reduce([known_of(each, truth) for each in shared])
@@ -122,8 +122,8 @@ def measure(
                 for side in (truth, prediction)
             )
             away = distances(true, predicted) if task == "position" else angles(true, predicted)
-            found |= numbers(_WHOLE[task].name, away, within)
-    return found
+            measured |= numbers(_WHOLE[task].name, away, within)
+    return measured
 
 
 def _measure_one(
@@ -134,10 +134,10 @@ def _measure_one(
         return {}
     known = known_of(quantity, truth)
     residuals = quantity.residuals(truth, predicted)[known]
-    found = numbers(f"{quantity.name}_resolution", residuals, quantity.width)
-    found |= numbers(f"{quantity.name}_bias", residuals, middle)
+    measured = numbers(f"{quantity.name}_resolution", residuals, quantity.width)
+    measured |= numbers(f"{quantity.name}_bias", residuals, middle)
     pull = pulls(quantity, truth, prediction)
-    return found if pull is None else found | numbers(f"{quantity.name}_pull", pull[known], within)
+    return measured if pull is None else measured | numbers(f"{quantity.name}_pull", pull[known], within)
 
 
 def predicted_values(
@@ -154,8 +154,8 @@ def predicted_values(
     if quantity.name != "energy" or "photons_sum" not in prediction:
         return None
     light, true = (np.asarray(each, np.float64) for each in (prediction["photons_sum"], truth["energy_gev"]))
-    known = np.isfinite(true) & (true > 0)
-    ratio = np.median(light[known] / true[known]) if known.any() else 1.0
+    valid = np.isfinite(true) & (true > 0)
+    ratio = np.median(light[valid] / true[valid]) if valid.any() else 1.0
     return light / ratio if ratio > 0 else light
 
 
@@ -210,10 +210,10 @@ def numbers(name: str, values: Floats, statistic: Statistic) -> dict[str, float]
     """Return ``name`` and its error; nothing without values, no error of a single one."""
     if not len(values):
         return {}
-    found = {name: float(statistic(values))}
+    measured = {name: float(statistic(values))}
     if len(values) > 1:
-        found[f"{name}_error"] = bootstrap_error(values, statistic)
-    return found
+        measured[f"{name}_error"] = bootstrap_error(values, statistic)
+    return measured
 
 
 def bootstrap_error(values: Floats, statistic: Statistic) -> float:
@@ -267,11 +267,11 @@ def measure_curve(truth: Mapping[str, Any], prediction: Mapping[str, Any]) -> di
     """Return the terms and their errors; nothing where the energies are too few or too much alike."""
     if "energy_gev" not in truth:
         return {}
-    found = energy_curve(truth, prediction)
-    if found is None or not np.isfinite(found.terms).all():
+    curve = energy_curve(truth, prediction)
+    if curve is None or not np.isfinite(curve.terms).all():
         return {}
-    numbers = {name: float(value) for name, value in zip(TERMS, found.terms, strict=True)}
-    errors = zip(TERMS, found.terms_error, strict=True)
+    numbers = {name: float(value) for name, value in zip(TERMS, curve.terms, strict=True)}
+    errors = zip(TERMS, curve.terms_error, strict=True)
     return numbers | {f"{name}_error": float(value) for name, value in errors}
 
 
@@ -309,8 +309,8 @@ def _terms(energy: Floats, resolution: Floats, error: Floats) -> Floats:
     weight = 1 / (2 * np.maximum(resolution, error) * error)  # error of the square
     matrix, values = _powers(energy) * weight[:, None], resolution**2 * weight
     best, least = np.zeros(3), float(values @ values)
-    for chosen in product((False, True), repeat=3):
-        free = np.flatnonzero(chosen)
+    for is_free in product((False, True), repeat=3):
+        free = np.flatnonzero(is_free)
         solution = np.zeros(3)
         solution[free] = np.linalg.lstsq(matrix[:, free], values, rcond=None)[0] if len(free) else 0.0
         chi2 = float(np.sum((matrix @ solution - values) ** 2))

@@ -75,10 +75,10 @@ def score(truth: Events, prediction: Columns, folder: Path, tasks: Collection[Tr
 def draw_all(truth: Columns, prediction: Columns, folder: Path, tasks: Collection[Truth]) -> list[Path]:
     """Plot every figure into ``folder``; return their paths."""
     judged = [
-        found
+        evaluated
         for task, quantities in metrics.QUANTITIES.items()
         for quantity in (quantities if task in tasks else ())
-        if (found := _judged(quantity, truth, prediction)) is not None
+        if (evaluated := _judged(quantity, truth, prediction)) is not None
     ]
     figures: dict[str, Callable[[], Figure]] = {"residuals": lambda: residuals(judged)} if judged else {}
     for each in judged:
@@ -133,9 +133,9 @@ def dependence(judged: Judged) -> Figure:
     for row, (title, statistic) in zip(axes, statistics, strict=True):
         for axis, (label, condition) in zip(row, judged.conditions.items(), strict=True):
             for name, values in judged.residuals.items():
-                found = profile(condition, values, statistic)
-                _points(axis, found, name)
-                bins = {"where": found.where, "value": found.value, "error": found.error}
+                binned = profile(condition, values, statistic)
+                _points(axis, binned, name)
+                bins = {"where": binned.where, "value": binned.value, "error": binned.error}
                 style.note(figure, f"{title} against {label}", name, **bins)
             if title == "bias":
                 axis.axhline(0.0, **NULL_LINE)
@@ -159,16 +159,16 @@ def energy_terms(curves: Mapping[str, EnergyCurve]) -> Figure:
     """Resolution in bins of energy, and the three terms fitted to it."""
     figure = style.new_figure(3.4)
     axis = figure.subplots()
-    for name, found in curves.items():
-        terms = zip(found.terms, found.terms_error, strict=True)
+    for name, curve in curves.items():
+        terms = zip(curve.terms, curve.terms_error, strict=True)
         a, b, c = (_with_error(float(value), float(error)) for value, error in terms)
         label = f"{name}: {a} % / √E ⊕ {b} % ⊕ {c} % / E"
-        bins = found.bins
+        bins = curve.bins
         points = {"energy_mev": _MEV * bins.where, "value": bins.value, "error": bins.error}
         style.note(figure, "energy resolution", name, **points)
         axis.errorbar(_MEV * bins.where, bins.value, bins.error, linestyle="", label=label, **_CURVES[name])
         energy = np.linspace(bins.where.min(), bins.where.max(), 200)
-        axis.plot(_MEV * energy, found.at(energy), color=_CURVES[name]["color"])
+        axis.plot(_MEV * energy, curve.at(energy), color=_CURVES[name]["color"])
     axis.set(title="energy resolution, with fits (E in GeV)", xlabel="true energy [MeV]")
     axis.set_ylabel("68 % half width of\npredicted / true energy [%]")
     axis.set_ylim(0, 1.3 * max(float((each.bins.value + each.bins.error).max()) for each in curves.values()))
@@ -195,10 +195,10 @@ def calibration(judged: list[Judged]) -> Figure:
         ends = {"low": edges[:-1], "high": edges[1:]}
         style.note(figure, "pulls", each.quantity.title, **ends, density=share / each.events / step)
         rank = 100 * np.argsort(np.argsort(each.sigma)) / each.events
-        found = profile(rank, each.pulls, metrics.within)
-        points = {"where": found.where, "value": found.value, "error": found.error}
+        binned = profile(rank, each.pulls, metrics.within)
+        points = {"where": binned.where, "value": binned.value, "error": binned.error}
         style.note(figure, "width of the pulls", each.quantity.title, **points)
-        right.errorbar(found.where, found.value, found.error, fmt="o-", markersize=3.5, color=colour)
+        right.errorbar(binned.where, binned.value, binned.error, fmt="o-", markersize=3.5, color=colour)
     left.set(title="pulls; grey: unit Gaussian", xlim=(-5, 5), ylabel="density of events")
     left.set_xlabel("(predicted - true) / predicted sigma")
     right.axhline(1.0, **NULL_LINE)
@@ -221,7 +221,7 @@ def _judged(quantity: Quantity, truth: Columns, prediction: Columns) -> Judged |
     }
     if values["network"] is None or not known.any():
         return None
-    found = {
+    residuals = {
         name: quantity.residuals(truth, each)[known] for name, each in values.items() if each is not None
     }
     conditions = {"true energy [MeV]": ("energy_gev", _MEV), "true depth w [cm]": ("w_cm", 1.0)}
@@ -234,7 +234,7 @@ def _judged(quantity: Quantity, truth: Columns, prediction: Columns) -> Judged |
     sigma = prediction.get(f"{quantity.column}_sigma")
     return Judged(
         quantity,
-        found,
+        residuals,
         shown,
         None if pull is None else pull[known],
         None if sigma is None else np.asarray(sigma, np.float64)[known],
@@ -242,12 +242,12 @@ def _judged(quantity: Quantity, truth: Columns, prediction: Columns) -> Judged |
 
 
 def _curves(truth: Columns, prediction: Columns) -> dict[str, EnergyCurve]:
-    found = {name: energy_curve(truth, prediction, prefix) for name, prefix in _PREFIX.items()}
-    return {name: curve for name, curve in found.items() if curve and np.isfinite(curve.terms).all()}
+    curves = {name: energy_curve(truth, prediction, prefix) for name, prefix in _PREFIX.items()}
+    return {name: curve for name, curve in curves.items() if curve and np.isfinite(curve.terms).all()}
 
 
-def _points(axis: Axes, found: Profile, name: str) -> None:
-    axis.errorbar(found.where, found.value, found.error, linewidth=1.0, label=name, **_CURVES[name])
+def _points(axis: Axes, binned: Profile, name: str) -> None:
+    axis.errorbar(binned.where, binned.value, binned.error, linewidth=1.0, label=name, **_CURVES[name])
 
 
 def _legend(figure: Figure, axis: Axes, axes: NDArray[Any]) -> None:

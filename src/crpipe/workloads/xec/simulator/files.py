@@ -73,12 +73,12 @@ def _times(
     photons: NDArray[np.float32],
 ) -> NDArray[np.float64]:
     """Return the times of M sensors in ns, [M]: of the first photon of any deposit, with jitter."""
-    place = deposits.place[event].astype(np.float32)
-    share = shares(place, sensor[:, None])
+    places = deposits.place[event].astype(np.float32)
+    share = shares(places, sensor[:, None])
     mean = PHOTONS_PER_GEV * deposits.energy_gev[event] * share
     all_ = photosensors()
     centre = np.stack([all_.x, all_.y, all_.z], axis=1)[sensor]
-    distance = np.linalg.norm(place - centre[:, None], axis=2)
+    distance = np.linalg.norm(places - centre[:, None], axis=2)
     arrival = deposits.time_ns[event] + distance * (GROUP_INDEX / LIGHT_CM_NS) + first_decay(rng, mean)
     jitter = np.hypot(JITTER_NS, JITTER_ONE_NS / np.sqrt(photons))
     first: NDArray[np.float64] = arrival.min(axis=1)
@@ -92,8 +92,8 @@ def first_decay(rng: np.random.Generator, photons: NDArray[np.floating]) -> NDAr
     """
     t = np.concatenate([[0], np.geomspace(1e-3, 1e3, 600)])
     law = -np.log(sum(share * np.exp(-t / tau) for tau, share in DECAYS))
-    wanted = rng.standard_exponential(photons.shape) / np.maximum(photons, 1e-9)
-    return np.interp(wanted, law, t)
+    target = rng.standard_exponential(photons.shape) / np.maximum(photons, 1e-9)
+    return np.interp(target, law, t)
 
 
 AT_ONCE = 20  # events whose light is computed together
@@ -176,7 +176,7 @@ def sample_events(
 
 @contextmanager
 def _fixed_dates(uproot: ModuleType) -> Iterator[None]:
-    """Let uproot write one date into all records of a file: it offers no way to choose it."""
+    """Write one date into all records of a file: uproot offers no way to choose it."""
     util = uproot._util  # noqa: SLF001
     kept = util.datetime_to_code
     util.datetime_to_code = lambda _: _DATE

@@ -127,10 +127,10 @@ class Deposits:
 
 def sample_gammas(rng: np.random.Generator, options: XenonDetectorOptions, count: int) -> Gammas:
     """Sample gammas that convert behind the inner face, most of them within the usual fiducial cut."""
-    found: list[NDArray[np.float64]] = []
-    while sum(map(len, found)) < count:
-        found.append(_conversions(rng, 2 * count))
-    rows = np.concatenate(found)[:count]
+    conversions: list[NDArray[np.float64]] = []
+    while sum(map(len, conversions)) < count:
+        conversions.append(_conversions(rng, 2 * count))
+    rows = np.concatenate(conversions)[:count]
     vertex, direction, conversion = rows[:, :3], rows[:, 3:6], rows[:, 6:]
     energy = rng.uniform(options.energy_min_gev, options.energy_max_gev, count)
     flight = np.linalg.norm(conversion - vertex, axis=1) / LIGHT_CM_NS
@@ -168,9 +168,9 @@ def sample_deposits(rng: np.random.Generator, gammas: Gammas) -> Deposits:
     aside = rng.standard_normal((*shape, 3)) * spread[..., None]
     direction = gammas.direction[:, None]
     aside -= (aside * direction).sum(axis=2, keepdims=True) * direction
-    place = gammas.conversion[:, None] + along[..., None] * direction + aside
+    places = gammas.conversion[:, None] + along[..., None] * direction + aside
     time = gammas.time_ns[:, None] + along / LIGHT_CM_NS
-    return Deposits(place, time, np.where(in_xenon(place), energy, 0.0))
+    return Deposits(places, time, np.where(in_xenon(places), energy, 0.0))
 
 
 # Which share of the light of a deposit each sensor sees: solid angle and absorption, in blocks of events.
@@ -184,22 +184,22 @@ _NEAR2 = np.square(np.where(np.arange(SENSORS) < MPPCS, *NEAR_CM)).astype(np.flo
 
 def mean_photons(deposits: Deposits) -> NDArray[np.float32]:
     """Return the photons that each sensor detects in the mean: [N, 4760]."""
-    place = deposits.place.astype(np.float32)
+    places = deposits.place.astype(np.float32)
     weight = (PHOTONS_PER_GEV * deposits.energy_gev).astype(np.float32)
-    found = np.zeros((len(place), SENSORS), np.float32)
+    photons = np.zeros((len(places), SENSORS), np.float32)
     every = np.arange(SENSORS)
-    for each in range(place.shape[1]):
-        found += weight[:, each, None] * shares(place[:, each, None], every)
-    return found
+    for deposit in range(places.shape[1]):
+        photons += weight[:, deposit, None] * shares(places[:, deposit, None], every)
+    return photons
 
 
-def shares(place: NDArray[np.float32], sensor: NDArray[np.int64]) -> NDArray[np.float32]:
+def shares(point: NDArray[np.float32], sensor: NDArray[np.int64]) -> NDArray[np.float32]:
     """Return share of the light from places [..., 3], in cm, that reaches sensors [...]; both broadcast."""
     all_ = photosensors()
-    x, y, z = (place[..., 0] - all_.x[sensor], place[..., 1] - all_.y[sensor], place[..., 2] - all_.z[sensor])
+    x, y, z = (point[..., 0] - all_.x[sensor], point[..., 1] - all_.y[sensor], point[..., 2] - all_.z[sensor])
     square = x * x + y * y + z * z
     height = x * all_.nx[sensor] + y * all_.ny[sensor] + z * all_.nz[sensor]
-    angle, horizon = around(place[..., 0], place[..., 1])
+    angle, horizon = around(point[..., 0], point[..., 1])
     seen = (height > 0) & (np.abs(angle - all_.angle[sensor]) < horizon + all_.horizon[sensor])
     distance = np.sqrt(square)
     solid = all_.area[sensor] * height / (square * distance)
@@ -219,23 +219,23 @@ def solid_angle(
     height = (x * nx + y * ny + z * nz).astype(np.float64)
     beside = np.sqrt(np.maximum(x * x + y * y + z * z - height**2, 0))
     small = sensor < MPPCS
-    found = np.empty(len(sensor))
-    found[small] = rectangle(z[small], (x * ny - y * nx)[small], height[small])
-    found[~small] = disc(beside[~small], height[~small])
-    return found
+    angles = np.empty(len(sensor))
+    angles[small] = rectangle(z[small], (x * ny - y * nx)[small], height[small])
+    angles[~small] = disc(beside[~small], height[~small])
+    return angles
 
 
 def rectangle(
     a: NDArray[np.floating], b: NDArray[np.floating], height: NDArray[np.floating]
 ) -> NDArray[np.float64]:
     """Return the solid angle of an MPPC from points beside its centre by a and b along its sides: [M], cm."""
-    found = np.zeros(np.shape(height))
+    angle = np.zeros(np.shape(height))
     for sign_a in (-1, 1):
         for sign_b in (-1, 1):
             p = np.asarray(a, np.float64) * sign_a + MPPC_SIDE_CM / 2
             q = np.asarray(b, np.float64) * sign_b + MPPC_SIDE_CM / 2
-            found += elementary.arctan2(p * q, height * np.sqrt(p**2 + q**2 + height**2))
-    return found
+            angle += elementary.arctan2(p * q, height * np.sqrt(p**2 + q**2 + height**2))
+    return angle
 
 
 def disc(beside: NDArray[np.floating], height: NDArray[np.floating]) -> NDArray[np.float64]:

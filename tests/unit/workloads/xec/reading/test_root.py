@@ -316,7 +316,7 @@ def test_branches_of_unequal_length_are_refused(write, monkeypatch):
         whole = next(tree.blocks({"run": (), "uvwTruth": (3,)}, 10))
         for block in ({**whole, "run": whole["run"][:2]}, {**whole, "uvwTruth": whole["uvwTruth"][:, :2]}):
             monkeypatch.setattr(
-                tree, "_found", SimpleNamespace(iterate=lambda block=block, **_: iter([block]))
+                tree, "_tree", SimpleNamespace(iterate=lambda block=block, **_: iter([block]))
             )
             with pytest.raises(FormatError, match="row 0: .*expected"):
                 list(tree.blocks({"run": (), "uvwTruth": (3,)}, 10))
