@@ -2,7 +2,7 @@
 
 import typer
 
-from crpipe.cli.help import ALWAYS, EXITS, GROUPS, PANEL, VERBS, each_verb
+from crpipe.cli.verbs import ALWAYS, EXITS, GROUPS, PANEL, VERBS, each_verb
 
 HEAD = """\
 # Commands

@@ -63,18 +63,6 @@ def rows(tmp_path_factory):
     ]
 
 
-def test_every_verb_is_disturbed_or_left_out_with_a_reason():
-    lines = (REPOSITORY / "tests" / "unit" / "frozen" / "verbs.txt").read_text().splitlines()
-    disturbed = {verb_of(words) for _, words in STEPS}
-    left_out = {verb_of(name.split()) for names in LEFT_OUT for name in names.split(", ")}
-    assert {verb_of(line.split()) for line in lines} == disturbed | left_out
-    assert disturbed & left_out == set()
-
-
-def verb_of(words):
-    return tuple(words[: 2 if words[0] in ("config", "outliers", "shards", "federation", "tb") else 1])
-
-
 def test_each_errno_is_in_the_table_of_the_product():
     used = set().union(*faults.FAULTS.values())
     assert [name for name in used if getattr(faults.errno, name) not in MEANINGS] == []

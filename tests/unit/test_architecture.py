@@ -14,7 +14,7 @@ import crpipe
 from crpipe.api.campaign import EVALUATIONS, LINKS, RANGES, CampaignRun
 from crpipe.api.model import EventBatches, TrainedModel
 from crpipe.cli.app import app
-from crpipe.cli.help import PANEL as SHARED
+from crpipe.cli.verbs import PANEL as SHARED
 from crpipe.config.loading import NAMED, load_config
 from crpipe.config.reference import entries
 from crpipe.report.notify import EVENTS

@@ -20,7 +20,7 @@ EXEMPT = re.compile(r"REQUESTS_CA_BUNDLE|PRIMARY KEY")
 # Modules and lines of each room, at most; a commit that needs more says for what. The aim is 38,000 lines.
 BUDGET = {
     "core": (11, 2600),
-    "config": (6, 1355),
+    "config": (6, 1360),
     "events": (11, 1820),
     "campaign": (10, 2075),
     "source": (23, 5565),

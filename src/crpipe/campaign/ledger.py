@@ -214,7 +214,7 @@ def read_contents(path: Path) -> bytes:
 
 
 def _sums(path: Path) -> bytes | None:
-    """Return the text of the sums; None where the file was cut, or was not written by ``write_ledger``."""
+    """Return the text of the sums; None where the file was cut, or was not written by ``Ledger.write``."""
     lines = []
     with path.open("rb") as file:
         for line in file:

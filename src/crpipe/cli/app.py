@@ -11,12 +11,12 @@ from typing import Annotated
 import typer
 
 from crpipe import __version__
-from crpipe.cli.help import Verbs
 from crpipe.cli.look import look
 from crpipe.cli.start import start
 from crpipe.cli.steps import steps
 from crpipe.cli.tools import tools
 from crpipe.cli.use import use
+from crpipe.cli.verbs import Verbs
 from crpipe.core.causes import MachineWatch, machine_error
 from crpipe.core.errors import CrpipeError
 from crpipe.core.signals import follow_parent

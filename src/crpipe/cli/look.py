@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crpipe.cli.help import RANGE, VerbGroup, declare
 from crpipe.cli.terminal import Settings, Terminal, checkable, completing, find_range, link_names, runs, show
+from crpipe.cli.verbs import RANGE, VerbGroup, declare
 from crpipe.core.errors import AccessError, DataError, DiskError, MachineError, SourceError
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
 from crpipe.core.ranges import pick

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crpipe.cli import importing
-from crpipe.cli.help import RANGE, VerbGroup, declare
 from crpipe.cli.terminal import Settings, Terminal, show
+from crpipe.cli.verbs import RANGE, VerbGroup, declare
 from crpipe.config.files import way_to_campaign
 from crpipe.core.errors import (
     AccessError,

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crpipe.cli import importing
-from crpipe.cli.help import OF_THE_SOURCE, RANGE, declare
 from crpipe.cli.look import source_token
 from crpipe.cli.terminal import (
     CheckpointOption,
@@ -22,6 +21,7 @@ from crpipe.cli.terminal import (
     find_range,
     links,
 )
+from crpipe.cli.verbs import OF_THE_SOURCE, RANGE, declare
 from crpipe.core.errors import (
     DataError,
     DivergenceError,

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crpipe import __version__
-from crpipe.cli.help import RANGE, VerbGroup, declare
 from crpipe.cli.look import shards
 from crpipe.cli.terminal import RangeArgument, Settings, Terminal, find_range, show
+from crpipe.cli.verbs import RANGE, VerbGroup, declare
 from crpipe.core.errors import (
     AccessError,
     DataError,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from crpipe.cli import importing
-from crpipe.cli.help import RANGE, declare
 from crpipe.cli.terminal import CheckpointOption, Settings, Terminal, completing, finished_links, keys
+from crpipe.cli.verbs import RANGE, declare
 from crpipe.core.errors import (
     ConfigError,
     DataError,

@@ -296,9 +296,13 @@ class Config(Section):
 
     def schedule_ends(self) -> bool:
         """Return whether the learning rate depends on how much of the campaign is done."""
-        train = self.train
-        level = train.schedule == "linear" and 1.0 in (train.decay_from, train.decay_to)
-        return train.schedule != "constant" and not level
+        return rate_ends(self.train.schedule, self.train.decay_from, self.train.decay_to)
+
+
+def rate_ends(schedule: str, decay_from: float, decay_to: float) -> bool:
+    """Return whether a schedule depends on how much of the campaign is done."""
+    level = schedule == "linear" and 1.0 in (decay_from, decay_to)
+    return schedule != "constant" and not level
 
 
 def load_config(files: Iterable[Path], overrides: Iterable[str] = (), *, options: bool = True) -> Config:

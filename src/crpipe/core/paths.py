@@ -84,7 +84,7 @@ class Paths:
         return self.results / "staged" / name
 
     def shards(self, name: str) -> Path:
-        """Directory of training and validation shards; valid once its ``manifest.json`` is there."""
+        """Directory of training, validation and test shards; valid once its ``manifest.json`` is there."""
         return self.results / "shards" / name
 
     def outliers(self, name: str) -> Path:
@@ -125,7 +125,7 @@ class Paths:
         return self.results / "ledgers" / f"{name}.json"
 
     def campaign(self) -> Path:
-        """The configuration keys that shaped the data, written by the first split."""
+        """The configuration keys that shaped the data, written by the first data job."""
         return self.results / "campaign.json"
 
     def layout(self) -> Path:
@@ -149,7 +149,7 @@ class Paths:
         return self.results / "positions.parquet"
 
     def data_journal(self) -> Path:
-        """Attempts of the data verbs: list, stage, tables, count, split, consolidate."""
+        """Attempts of the data verbs: list, stage, tables, count, threshold, split, consolidate."""
         return self.results / "journal.jsonl"
 
     def run_dir(self) -> Path:

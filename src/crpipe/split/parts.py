@@ -1,4 +1,4 @@
-"""Which part an event belongs to, by its group or file; the multiplicity that makes it an outlier.
+"""Which part an event belongs to, by its group or file; the choice of a threshold by a quantile.
 
 Out: a code for each event or file; the refusal of a group that occurs in two parts.
 """
@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from crpipe.core.paths import Paths
     from crpipe.core.text import Progress
 
-TRAIN, VALIDATION, TEST = range(len(PARTS))  # places in DESTINATIONS; the outliers of a part are
-LARGE = len(PARTS)  # so many places after it
+# Indices in DESTINATIONS. The outliers of a part follow OUTLIER_OFFSET after the part itself.
+TRAIN, VALIDATION, TEST = range(len(PARTS))
+OUTLIER_OFFSET = len(PARTS)
 REJECTED = DESTINATIONS.index("rejected")
 
 

@@ -23,7 +23,7 @@ from crpipe.events.histograms import add_up, count_columns
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.events.validity import find_invalid_events
 from crpipe.split.hashing import bucket_of, event_hashes, numbers_path, shuffle_keys
-from crpipe.split.parts import LARGE, REJECTED, TRAIN
+from crpipe.split.parts import OUTLIER_OFFSET, REJECTED, TRAIN
 from crpipe.split.spill import Block, OutlierSegment, SpillWriter
 from crpipe.split.workers import FreedMemory, working_on
 
@@ -235,11 +235,12 @@ def _scatter_file(
 def _destinations(
     events: Events, reasons: dict[int, str], rules: Rules, layout: Layout, file: int
 ) -> NDArray[np.int8]:
+    """Decide for each event: its part, whether it is an outlier of it (above the threshold), or rejected."""
     if file in rules.files:
         result = np.full(len(events), rules.files[file], np.int8)
     else:
         result = rules.parts.of_groups([events.columns[name] for name in layout.group], rules.seed)
-    result[events.multiplicity > rules.threshold] += LARGE  # of the same part
+    result[events.multiplicity > rules.threshold] += OUTLIER_OFFSET
     result[list(reasons)] = REJECTED
     return result
 
@@ -287,10 +288,10 @@ def _table(
 def _spill(
     events: Events, destinations: NDArray[np.int8], rules: Rules, source: int, spill: SpillWriter
 ) -> None:
-    large = (destinations >= LARGE) & (destinations != REJECTED)
-    for code in np.unique(destinations[large]).tolist():
+    outliers = (destinations >= OUTLIER_OFFSET) & (destinations != REJECTED)
+    for code in np.unique(destinations[outliers]).tolist():
         spill.write(_part(events, np.flatnonzero(destinations == code)), source, DESTINATIONS[code])
-    bulk = np.flatnonzero(destinations < LARGE)
+    bulk = np.flatnonzero(destinations < OUTLIER_OFFSET)
     if not len(bulk):
         return
     events, destinations = _part(events, bulk), destinations[bulk]

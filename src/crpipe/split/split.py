@@ -150,7 +150,7 @@ def split_range(campaign: Campaign, name: str, progress: Progress) -> None:
             if not record.has_key(run.key):
                 record.refuse_other_files(files)
             _split(run)
-        publish_record(record.folder, _outputs(paths, name))
+        publish_outputs(record.folder, _outputs(paths, name))
         for folder in (record.shards, record.outliers):
             verify(folder, deep=False)
         remove_tree(record.shards / SPILLS)
@@ -224,7 +224,7 @@ def _split(run: _SplitContext) -> None:
     if doubt := _doubtful_groups(run, entries):
         ledger = replace(ledger, doubtful_groups=doubt)
         run.progress.message(f"warning: {run.name}: {doubt}")
-    _record(run, ledger, entries, scattered)
+    _commit_record(run, ledger, entries, scattered)
 
 
 def _clear(run: _SplitContext) -> None:
@@ -395,7 +395,7 @@ def _gather(run: _SplitContext, rules: scatter.Rules, scattered: list[ScatterRes
     record, shard_items = run.record, run.campaign.config.split.shard_items
     common = {"spills": run.spills, "layout": run.campaign.layout, "seed": rules.seed}
     bulk, blocks = common | {"folder": record.shards}, [each.blocks for each in scattered]
-    outliers = [aside for each in scattered for aside in each.outliers]
+    outliers = [segment for each in scattered for segment in each.outliers]
     borders = rules.first_of_spans(), rules.first_buckets()
     tasks = gather.all_bulk_tasks(bulk, blocks, *borders, shard_items)
     tasks += gather.outlier_tasks(common | {"folder": record.outliers}, outliers, shard_items)
@@ -422,7 +422,7 @@ def _doubtful_groups(run: _SplitContext, entries: list[ShardEntry]) -> str:
     return doubtful_groups(events.read(0, [field.name for field in layout.events]), layout)
 
 
-def _record(
+def _commit_record(
     run: _SplitContext, ledger: Ledger, entries: list[ShardEntry], scattered: list[ScatterResult]
 ) -> None:
     """Write everything that is declared to the workflow into one record, which appears whole or not at all.
@@ -461,7 +461,7 @@ def _record(
 # What follows once a split is recorded: its files get their final names, and its raw copies are deleted.
 
 
-def publish_record(record: Path, outputs: Mapping[str, Path]) -> None:
+def publish_outputs(record: Path, outputs: Mapping[str, Path]) -> None:
     """Publish the record's files under their final names, the shards' manifest last."""
     for source, target in outputs.items():
         if is_present(target) and target.samefile(record / source):

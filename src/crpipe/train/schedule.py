@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Self, get_args
 
-from crpipe.config.loading import check_choice
+from crpipe.config.loading import check_choice, rate_ends
 from crpipe.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -55,8 +55,7 @@ class Schedule:
     @property
     def ends(self) -> bool:
         """Whether the learning rate depends on how much of the campaign is done."""
-        level = self.kind == "linear" and 1.0 in (self.decay_from, self.decay_to)
-        return self.kind != "constant" and not level
+        return rate_ends(self.kind, self.decay_from, self.decay_to)
 
     @property
     def warms_up(self) -> bool:

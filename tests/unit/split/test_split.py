@@ -357,10 +357,10 @@ def test_a_damaged_shard_is_made_again_once_its_directory_is_deleted(staged, del
 def test_raw_copies_stay_until_the_shards_were_read_back(staged, monkeypatch, checksums):
     """A disk that loses a bit after the shard was written: the raw copies are the only good ones."""
     config = staged()
-    publish_record = split_module.publish_record
+    publish_outputs = split_module.publish_outputs
 
     def damage(record, places):
-        publish_record(record, places)
+        publish_outputs(record, places)
         if checksums != "crc32c":
             for place in (places["outliers.json"], places["shards.json"]):
                 manifest = read_json(place)
@@ -372,7 +372,7 @@ def test_raw_copies_stay_until_the_shards_were_read_back(staged, monkeypatch, ch
         data[len(data) // 3] ^= 4
         shard.write_bytes(data)
 
-    monkeypatch.setattr(split_module, "publish_record", damage)
+    monkeypatch.setattr(split_module, "publish_outputs", damage)
     with pytest.raises(ShardError, match=r"outliers-00000\.muons\.parquet: damaged"):
         split(config)
     monkeypatch.undo()

@@ -13,10 +13,9 @@ from torch import nn
 from crpipe.train.workload import OptimizerSpec, Phase
 from crpipe.workloads.muons import batches as bundles
 from crpipe.workloads.muons import features
-from crpipe.workloads.muons.models import networks as multiplicity
 from crpipe.workloads.muons.models.base import BundleWorkload
 from crpipe.workloads.muons.models.layers import mean_of
-from crpipe.workloads.muons.models.networks import FlowNetworks, Velocity
+from crpipe.workloads.muons.models.networks import FlowNetworks, Velocity, multiplicity_phase
 from crpipe.workloads.muons.options import MuonFlowOptions
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ class MuonFlow(BundleWorkload[MuonFlowOptions]):
     def phases(self) -> list[Phase]:
         """Multiplicity, then velocity."""
         return [
-            multiplicity.phase(self.options.multiplicity_learning_rate),
+            multiplicity_phase(self.options.multiplicity_learning_rate),
             Phase(
                 "velocity",
                 lambda model: cast("FlowNetworks", model).velocity.parameters(),

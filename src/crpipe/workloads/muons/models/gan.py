@@ -18,11 +18,10 @@ from torch.utils.checkpoint import checkpoint
 from crpipe.train.workload import OptimizerSpec, Phase, Throttle
 from crpipe.workloads.muons import batches as bundles
 from crpipe.workloads.muons import features
-from crpipe.workloads.muons.models import networks as multiplicity
 from crpipe.workloads.muons.models.base import BundleWorkload
 from crpipe.workloads.muons.models.critic_gradient import critic_gradient
 from crpipe.workloads.muons.models.layers import Pooled, largest_of, mean_of, padded_owner, padding
-from crpipe.workloads.muons.models.networks import Critic, Generator, Networks
+from crpipe.workloads.muons.models.networks import Critic, Generator, Networks, multiplicity_phase
 from crpipe.workloads.muons.options import MuonGanOptions
 
 if TYPE_CHECKING:
@@ -191,7 +190,7 @@ class MuonGan(BundleWorkload[MuonGanOptions]):
         """Multiplicity, critic (several times), generator."""
         options = self.options
         return [
-            multiplicity.phase(options.multiplicity_learning_rate),
+            multiplicity_phase(options.multiplicity_learning_rate),
             Phase(
                 "critic",
                 lambda model: cast("Networks", model).critic.parameters(),

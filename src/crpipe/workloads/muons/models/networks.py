@@ -120,7 +120,7 @@ def sample(mixture: Mixture, rng: np.random.Generator) -> NDArray[np.int64]:
     return np.where(empty, 0, drawn)
 
 
-def phase(learning_rate: float) -> Phase:
+def multiplicity_phase(learning_rate: float) -> Phase:
     """Train ``model["multiplicity"]`` by exact likelihood; events without muons count like all others."""
     return Phase(
         "multiplicity",

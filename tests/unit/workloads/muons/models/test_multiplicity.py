@@ -4,7 +4,13 @@ import torch
 from scipy.special import logsumexp
 from scipy.stats import nbinom
 
-from crpipe.workloads.muons.models.networks import Mixture, Multiplicity, log_likelihood, phase, sample
+from crpipe.workloads.muons.models.networks import (
+    Mixture,
+    Multiplicity,
+    log_likelihood,
+    multiplicity_phase,
+    sample,
+)
 
 WEIGHT, MEAN, SHAPE, EMPTY = (
     np.array([0.5, 0.3, 0.2]),
@@ -63,7 +69,7 @@ def test_what_is_judged_tells_a_surprising_event_from_a_model_that_went_astray(l
     with torch.no_grad():
         network.head.weight.zero_()
         network.head.bias.copy_(torch.tensor([0.0] * 3 + [log_mean] * 3 + [8.0] * 3 + [0.0]))
-    trained = phase(1e-3)
+    trained = multiplicity_phase(1e-3)
     batch = {
         "conditions": torch.zeros(1, 4),
         "multiplicity": torch.tensor([muons]),

@@ -12,8 +12,8 @@ import typer
 from typer.main import get_command
 
 from crpipe.cli.app import app, main
-from crpipe.cli.help import EXITS, GROUPS, VERBS, each_verb
 from crpipe.cli.terminal import Settings
+from crpipe.cli.verbs import EXITS, GROUPS, VERBS, each_verb
 from crpipe.config.loading import load_config
 from crpipe.config.reference import entries
 from crpipe.core import errors
