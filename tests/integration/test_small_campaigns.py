@@ -138,8 +138,7 @@ def test_thirty_held_out_showers_have_an_auc_with_its_error(tmp_path):
     assert 0 < values["auc_multiplicity"] < 1
     assert values["auc_multiplicity_error"] > 0
     assert "AUC of events needs 200 events of 3 muons or more of 20 primaries" in said
-    plan = check_whole(campaign)["plan"]
-    assert "20 groups of validation events or more: enough groups for every number" in plan
+    assert "20 groups of validation events or more: enough groups for every number" in says(campaign, "plan")
 
 
 def test_outliers_alone_are_a_campaign(tmp_path):
@@ -150,7 +149,8 @@ def test_outliers_alone_are_a_campaign(tmp_path):
         simulator={"energy_min_gev": 1e6, "depth_max_m": 1200.0, "showers_per_file": 4},
     )
     finish(campaign)
-    said = check_whole(campaign)
-    assert "20 validation_outliers" in said["summary"]
-    assert "not enough 20 held-out events of 2 groups" in said["summary"]
-    assert "WARNING the validation events have 2 groups" in said["plan"]
+    summary = says(campaign, "summary")
+    assert "20 validation_outliers" in summary
+    assert "not enough 20 held-out events of 2 groups" in summary
+    assert "WARNING the validation events have 2 groups" in says(campaign, "plan")
+    says(campaign, "check")

@@ -246,7 +246,7 @@ def with_flock(folder, statement):
     return {"LD_PRELOAD": str(folder / "flock.so")}
 
 
-@pytest.mark.skipif(not shutil.which("cc"), reason="no cc")
+@pytest.mark.compiler
 def test_where_there_are_no_locks_workflow_and_jobs_are_refused_by_name(split, tmp_path):
     """As on Lustre without `-o flock`, for the workflow and for a job that is called alone; one may look."""
     variables = with_flock(tmp_path, "errno = ENOSYS; return -1")
@@ -262,7 +262,8 @@ def test_where_there_are_no_locks_workflow_and_jobs_are_refused_by_name(split, t
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a host name of its own needs root")
-@pytest.mark.skipif(not (shutil.which("unshare") and shutil.which("cc")), reason="no unshare, or no cc")
+@pytest.mark.skipif(not shutil.which("unshare"), reason="apt-get install util-linux")
+@pytest.mark.compiler
 def test_a_second_workflow_on_another_host_is_refused_where_locks_are_local(begun, tmp_path):
     """Another host name, and a flock that succeeds for everyone: as on a file system with local locks."""
     begun.change(train={"epochs": 10_000})  # the first one works for longer than the second one waits for it

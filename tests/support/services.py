@@ -1,6 +1,7 @@
 """Tests that talk to a real service: skipped with the command that installs it, or failed in CI."""
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -15,6 +16,7 @@ PROGRAMS = {
     "bindfs": ("bindfs", "fusermount3"),
     "jetnet": (JETNET,),
 }
+INSTALLABLE = re.compile(r"(apt-get|pip) install|could not import")
 
 
 def missing_service(item):
@@ -33,3 +35,13 @@ def pytest_runtest_setup(item):
         pytest.fail(f"{reason}. In CI every service is installed by .ci/run.", pytrace=False)
     if reason:
         pytest.skip(reason)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport():
+    """In CI let what was skipped for want of something that can be installed fail: a GPU cannot."""
+    report = (yield).get_result()
+    if os.environ.get("CI") and report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[-1]
+        if INSTALLABLE.search(reason) and "GPU" not in reason:
+            report.outcome, report.longrepr = "failed", f"{reason}. In CI nothing is left out for this."

@@ -16,7 +16,7 @@ from checked import Checked
 PAGE = (Path(__file__).parents[2] / "docs" / "weeks.md").read_text()
 (BLOCK,) = re.findall(r"```yaml\n(# mail\n.*?)```", PAGE, re.DOTALL)
 MAIL, WEBHOOK, NTFY = (tree["failure"] for tree in yaml.safe_load_all(BLOCK))
-needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="no curl here")
+needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="apt-get install curl")
 
 
 @pytest.fixture

@@ -47,6 +47,16 @@ def test_a_missing_service_skips_here_and_fails_in_ci_with_its_command(tmp_path,
     assert printed.count("apt-get install") >= len(SERVICES)
 
 
+@pytest.mark.parametrize(("ci", "outcome"), [("", "2 skipped"), ("true", "1 failed, 1 skipped")])
+def test_in_ci_a_test_that_skips_itself_for_something_that_can_be_installed_fails(tmp_path, ci, outcome):
+    reasons = "needs a GPU and pip install crpipe[gpu]", "apt-get install rsync"
+    tests = [f"def test_{number}():\n    pytest.skip({reason!r})\n" for number, reason in enumerate(reasons)]
+    (tmp_path / "test_skips.py").write_text("import pytest\n\n" + "\n".join(tests))
+    printed = run(tmp_path, ("-p", "services"), CI=ci)
+    assert outcome in printed
+    assert "apt-get install rsync" in printed
+
+
 def test_ci_lists_what_is_too_long_for_a_run_without_the_slow_tests(tmp_path):
     (tmp_path / "test_some.py").write_text(LONG)
     plugins, fast = ("-p", "long_tests"), ("-m", "not slow")
