@@ -192,12 +192,12 @@ def rename(part: Path, path: Path) -> None:
     A file server may do it, lose its answer, and be asked again: then ``part`` is not there any more, and
     ``path`` is what it was.
     """
-    found = retry_io(part.stat)
+    status = retry_io(part.stat)
     try:
         retry_io(lambda: part.replace(path))
     except FileNotFoundError:
         with contextlib.suppress(OSError):
-            if not part.exists() and os.path.samestat(found, path.stat()):
+            if not part.exists() and os.path.samestat(status, path.stat()):
                 return
         raise
 

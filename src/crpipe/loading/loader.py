@@ -217,12 +217,12 @@ def held_out(
     """
     stored = list(_stored(ranges, part))
     shares = _divide([each.events for each in stored], _sample_size(stored, events, most_items))
-    for each, share in zip(stored, shares, strict=True):
+    for shards, share in zip(stored, shares, strict=True):
         if not share:
             continue
         loader = Loader(
-            each.folder,
-            each.role,
+            shards.folder,
+            shards.role,
             batch_events=min(share, batch_events),
             seed=(seed,),
             epochs=1,
@@ -235,7 +235,7 @@ def held_out(
                 block = batch.part(0, min(len(batch), left))
                 left -= len(block)
                 if len(block):
-                    yield each.number, block
+                    yield shards.number, block
                 if not left:
                     break
 

@@ -21,7 +21,7 @@ from crpipe.core.errors import AccessError, ConfigError, ListingError
 from crpipe.core.files import disk_errors, make_folder, publish, remove_tree, sha256
 from crpipe.core.lease import lease
 from crpipe.source.copies import Copies, CopyRules, check_free_space, is_reserved
-from crpipe.source.range_files import described, entries_of
+from crpipe.source.range_files import describe_files, entries_of
 from crpipe.source.retries import Deadline
 from crpipe.source.uris import (
     FEDERATIONS,
@@ -184,11 +184,11 @@ def _entry_of(uri: str, key: str, options: SourceOptions, deadline: Deadline) ->
     if scheme_of(uri, key) in FEDERATIONS:
         host, path = host_and_path(uri, key)
         folder, _, file = path.rpartition("/")
-        place = RangeSource(scheme_of(uri, key), host, folder or "/", file, key, f"correct {key}")
+        location = RangeSource(scheme_of(uri, key), host, folder or "/", file, key, f"correct {key}")
         with contextlib.suppress(ListingError, AccessError):  # a site may refuse listings alone
-            for entry in entries_of(options, place, file.__eq__, deadline):
+            for entry in entries_of(options, location, file.__eq__, deadline):
                 return entry
-    return described(options, [uri], [uri], key, deadline)[0]
+    return describe_files(options, [uri], [uri], key, deadline)[0]
 
 
 def _copy_name(name: str, path: str) -> str:
