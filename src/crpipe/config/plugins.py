@@ -116,7 +116,7 @@ def _importing(key: str, name: str, module: str) -> Iterator[None]:
 
 
 def renamed(dotted: str) -> str:
-    """Say the new name of a key, or of a module, that an earlier version had."""
+    """Return the new name of a key, or of a module, that an earlier version had."""
     text = files("crpipe.config").joinpath("renamed.yaml").read_text()
     new = yaml.safe_load(text).get(dotted)
     return f"; it is now called {new}" if new else ""

@@ -297,7 +297,7 @@ def _line_of(error: Exception) -> str:
 
 
 def retry_io(operation: Callable[[], Answer], path: Path | None = None) -> Answer:
-    """Do an operation that can be repeated; again, for some seconds, where the table says: soon.
+    """Run an operation, and retry it for some seconds where the table says: soon.
 
     Also where a file was not found that is there: its name may be seen late. path: the file, where the error
     does not name it.
@@ -324,7 +324,7 @@ def is_seen(error: OSError, path: Path | None) -> bool:
 
 
 def is_there(path: Path) -> bool:
-    """Look for a file that a record says exists, for some seconds: another host may see it late."""
+    """Return whether a file that a record names exists, after some seconds: another host may see it late."""
     end = time.monotonic() + _SOON_S
     while not retry_io(path.exists):
         if time.monotonic() > end:
@@ -335,7 +335,7 @@ def is_there(path: Path) -> bool:
 
 
 def look_at(path: Path) -> os.stat_result | None:
-    """Look at what may well be missing; None where it is. A first no is asked again, past any cache."""
+    """Return the status of what may be missing, or None. A first no is asked again, past any cache."""
     try:
         return retry_io(path.stat)
     except ValueError:  # a name that none can have

@@ -422,7 +422,7 @@ def _write(evaluation: _Evaluation, size: Mapping[str, int], scores: dict[str, N
 
 
 def keep_results(folder: Path, key: Mapping[str, Any]) -> None:
-    """Give each result of a finished evaluation a second name; on most disks that is no second copy."""
+    """Keep each result of a finished evaluation under a second name; on most disks that is no second copy."""
     record = folder / FINISHED
     with disk_errors(record):
         make_folder(record)
@@ -434,7 +434,7 @@ def keep_results(folder: Path, key: Mapping[str, Any]) -> None:
 
 
 def restore_results(receipt: Path, folder: Path, key: Mapping[str, Any]) -> bool:
-    """Put the results back where the receipt's checkpoint is gone; return whether they are those of ``key``.
+    """Restore the results where the receipt's checkpoint is gone; return whether they are those of ``key``.
 
     Raise CheckpointError where they were made with other settings: nothing can make them again.
     """

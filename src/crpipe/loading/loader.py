@@ -66,7 +66,7 @@ class Loader:
         prefetch: int = 2,
         max_items: int | None = None,
     ) -> None:
-        """Look at the shards; raise ShardError when one is missing, short, or not what the manifest says.
+        """Check the shards; raise ShardError when one is missing, short, or not what the manifest says.
 
         Also when the folders' layouts differ. Only sizes and footers are checked here, and no file stays
         open; pages are checked against their checksums while reading.

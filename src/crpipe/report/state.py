@@ -208,7 +208,7 @@ class LastValidation:
 
 
 def _rank(name: str) -> int:
-    """Put the workload's own numbers first, then losses, then the other metrics of phases."""
+    """Rank the workload's own numbers first, then losses, then the other metrics of phases."""
     return 0 if "/" not in name else 1 if name.endswith("/loss") else 2
 
 

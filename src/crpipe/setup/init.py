@@ -118,7 +118,7 @@ def default_run(workload: str) -> str:
 
 
 def complete(answers: Answers, folder: Path) -> tuple[Answers, list[str]]:
-    """Look for the files that the user named, and fill in the ranges that fit; also return what was found.
+    """Find the files that the user named, and fill in the ranges that fit; also return what was found.
 
     Raise ConfigError with what lies there when no file matches.
     """
@@ -201,7 +201,7 @@ def lacking_tables(tree: Tree) -> list[str]:
 
 
 def _merged(base: Tree, over: Mapping[str, Any]) -> Tree:
-    """Put one tree over another, key by key."""
+    """Merge one tree over another, key by key."""
     both = {
         name: _merged(tree, over[name]) for name, tree in base.items() if isinstance(over.get(name), dict)
     }

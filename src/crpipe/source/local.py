@@ -173,7 +173,7 @@ def _identity(status: os.stat_result) -> tuple[int, ...]:
 
 
 def _settled(descriptor: int) -> os.stat_result:
-    """Look at an open file; wait for the next tick after a change, so that another one gets another time."""
+    """Return the status of an open file; wait a tick after a change, so that another gets another time."""
     status = os.fstat(descriptor)
     if 0 <= time.time() - status.st_ctime < _TICK_S:
         time.sleep(_TICK_S)
@@ -182,7 +182,7 @@ def _settled(descriptor: int) -> os.stat_result:
 
 
 def _look(entry: Entry) -> os.stat_result:
-    """Look at what has the file's name now; it may be another file."""
+    """Return the status of what has the file's name now; it may be another file."""
     try:
         return retry_io(Path(entry.uri).stat)
     except OSError as error:

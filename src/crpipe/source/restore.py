@@ -34,7 +34,7 @@ _GROWING = ("tensorboard/*/*", "*.jsonl", "snapshot-*.pt")
 
 
 def restore_run(campaign: Campaign, progress: Progress) -> int:
-    """Bring back every file that the index names; return how many. After a crash the next call goes on.
+    """Restore every file that the index names; return how many. After a crash the next call resumes.
 
     Files that are here already must be those of the index. Raise ConfigError when they are others,
     TransferError when the copy is damaged, ListingError when there is none.

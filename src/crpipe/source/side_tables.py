@@ -107,7 +107,7 @@ def check_tables(record: Path, uris: Mapping[str, str]) -> None:
 
 
 def stage_tables(campaign: Campaign, progress: Progress) -> None:
-    """Have a verified copy of each side table, and record their hashes.
+    """Stage a verified copy of each side table, and record their hashes.
 
     Copies that are still what was recorded are kept. Raise ConfigError when the content under a URI is no
     longer what was recorded, ListingError or TransferError when a table is missing or cannot be read.
@@ -140,7 +140,7 @@ def stage_tables(campaign: Campaign, progress: Progress) -> None:
 
 
 def _simulated(config: Config, folder: Path, progress: Progress) -> list[_Table]:
-    """Let the simulator write its tables; they win over configured ones, because its files need them."""
+    """Write the simulator's tables; they win over configured ones, because its files need them."""
     if not config.simulates():
         return []
     remove_tree(folder)

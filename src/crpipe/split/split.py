@@ -411,7 +411,7 @@ def _gather(run: _SplitContext, rules: scatter.Rules, scattered: list[ScatterRes
 
 
 def _doubtful_groups(run: _SplitContext, entries: list[ShardEntry]) -> str:
-    """Look at the events of the first training shard, which is a sample of the range."""
+    """Examine the events of the first training shard, which is a sample of the range."""
     first = next((entry for entry in entries if entry.role == PARTS[0]), None)
     if first is None:
         return ""

@@ -182,7 +182,7 @@ def crpipe_call(files: Iterable[Path], changes: Iterable[str]) -> str:
 
 
 def training_call(call: str, nodes: int, processes: int) -> str:
-    """Put ``call`` under torchrun where a training job has several nodes, or ``processes`` on each."""
+    """Wrap ``call`` in torchrun where a training job has several nodes, or ``processes`` on each."""
     if nodes * processes == 1:
         return call
     if nodes == 1:

@@ -38,7 +38,7 @@ class Lines(list):
 
 @pytest.fixture(autouse=True)
 def run(monkeypatch):
-    """Give this process a workflow of its own, and its signals back."""
+    """Run a workflow in this process, and restore its signals."""
     monkeypatch.setattr(module, "RUN", WorkflowRun())
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = [signal.getsignal(number) for number in numbers]

@@ -113,7 +113,7 @@ class Tokens:
         return self._token
 
     def reload(self, refused: Token) -> bool:
-        """Look the token up again after ``refused`` was; tell whether there is another one now.
+        """Read the token again after ``refused`` was; return whether there is another one now.
 
         Raise TemporaryFailure when its place cannot be read just now, though the token has not ended.
         """

@@ -411,7 +411,7 @@ class Transfer:
 
 
 def refusal(uri: str, status: int, space: Namespace, token: Token | None) -> TemporaryFailure | AccessError:
-    """Make the error of a refused request: for a person where the token shows why, else tried again.
+    """Return the error of a refused request: for a person where the token shows why, else to be retried.
 
     A server that does not take a token (401) which names the right issuer and scope, and has not ended, may
     take it later: it reads the issuer's keys from time to time.
