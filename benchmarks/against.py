@@ -103,7 +103,7 @@ class Earlier(Side):
         self.processes.append(subprocess.Popen(words, env=environment, **pipes))
 
     def turn(self) -> Turn:
-        """Do the work that is named."""
+        """Run the named work."""
         if not self.processes:
             self._start()
         (process,) = self.processes

@@ -58,7 +58,7 @@ def named(text: str) -> tuple[str, str]:
 
 
 def missing(name: str) -> str:
-    """Say how to give a peer that was not given."""
+    """Return how to give a peer that was not given."""
     what = "a checkout or commit of crpipe" if name == BEFORE else f"{PEERS[name].repository}"
     return f"{name}: not run; give {what} with --peer {name}=PLACE (python -m benchmarks --prepare {name})"
 

@@ -67,7 +67,7 @@ class Side:
     processes: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def turn(self) -> Turn:
-        """Let all processes do the work once."""
+        """Run the work once in all processes."""
         if not self.processes:
             self._start()
         for process in self.processes:
@@ -137,7 +137,7 @@ def timed(words: Sequence[str], folder: Path) -> float:
 def take_turns(
     sides: Sequence[Side], rounds: int, *, warm: bool = True, width: float = 0.0, what: str = "cpu"
 ) -> None:
-    """Let all sides take turns, in every second round from last to first; the turns stay with the sides.
+    """Run all sides in turn, in every second round from last to first; the turns stay with the sides.
 
     warm: a first turn of each is not counted. width: the rounds end once the 95 % interval of the first
     side's median ratio to the second is as narrow.
@@ -157,7 +157,7 @@ def take_turns(
 
 
 def once(work: str, arguments: Mapping[str, Any], **more: Any) -> Turn:
-    """Do a work once in a process of its own."""
+    """Run a work once in a process of its own."""
     return Side(work, work, arguments, fresh=True, **more).turn()
 
 

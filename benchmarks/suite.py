@@ -86,7 +86,7 @@ def words_of(options: Mapping[str, Any]) -> list[str]:
 def obstacle(
     benchmark: Benchmark, given: Mapping[str, str], options: Mapping[str, Any], seconds: float
 ) -> str:
-    """Say why a benchmark cannot run, if so."""
+    """Return why a benchmark cannot run, if so."""
     lacking = [program for program in benchmark.programs if shutil.which(program) is None]
     lacking += [module for module in benchmark.needs if importlib.util.find_spec(module) is None]
     if lacking:

@@ -47,7 +47,7 @@ def line(name, module, depth):
 
 
 def page():
-    """Give the page with its tree drawn anew."""
+    """Return the page with its tree drawn anew."""
     before, _, rest = PAGE.read_text().partition(BEGIN)
     return f"{before}{BEGIN}{tree()}{END}{rest.partition(END)[2]}"
 

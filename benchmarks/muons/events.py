@@ -48,7 +48,7 @@ def samples(events: Events) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 
 def collate(batch: list[tuple[Any, Any]]) -> Batch:
-    """Put single events together as every loader of single events has to."""
+    """Collate single events as every loader of single events has to."""
     muons = [np.asarray(each).reshape(-1, 3) for _, each in batch]
     return Batch(
         torch.from_numpy(np.stack([primary for primary, _ in batch])),
@@ -88,7 +88,7 @@ def check_kind(batch: Batch) -> None:
 
 
 def compare(found: np.ndarray, expected: np.ndarray) -> tuple[bool, float]:
-    """Tell whether all events came once with their own muons, and the median way of an event.
+    """Return whether all events came once with their own muons, and the median way of an event.
 
     That way, from its place in ``expected`` to its place in the stream, is a share of the epoch: 0.29 if the
     whole epoch is shuffled.

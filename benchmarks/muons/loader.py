@@ -90,7 +90,7 @@ def side(name: str, folder: str, clone: str | None) -> Callable[[], None]:
 
 
 def present(name: str, clone: Path | None) -> bool:
-    """Tell whether a reader can run, and say what it lacks if not."""
+    """Return whether a reader can run; print what it lacks if not."""
     needs = READERS[name].needs
     if needs == PEER:
         if clone is None:

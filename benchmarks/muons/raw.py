@@ -91,7 +91,7 @@ def scan_pyarrow(folder: Path) -> Counts:
 
 
 def scan_polars(folder: Path) -> Counts:
-    """Let polars' lazy engine count, streaming."""
+    """Count with polars' lazy engine, streaming."""
     import polars  # noqa: PLC0415, ICN001 - only this contestant needs it
 
     lengths = polars.col("muons").list.len()
@@ -101,7 +101,7 @@ def scan_polars(folder: Path) -> Counts:
 
 
 def scan_duckdb(folder: Path) -> Counts:
-    """Let duckdb count."""
+    """Count with duckdb."""
     import duckdb  # noqa: PLC0415 - only this contestant needs it
 
     database = duckdb.connect(config={"threads": 1})

@@ -232,7 +232,7 @@ def measured_machine(threads: int) -> Callable[[], list[float]]:
     return lambda: [*astuple(roofline.Machine.measured())]
 
 
-def described(limits: list[float], seconds: float, **given: Any) -> Callable[[], str]:
+def step_report(limits: list[float], seconds: float, **given: Any) -> Callable[[], str]:
     """Prepare a step that took so many seconds, and compare it with the limits."""
     step = side(**given)
     step()
@@ -288,4 +288,4 @@ def training(
         for each in sides:
             if each.name in (OURS, EQUAL):  # the machine's peak is that of float32
                 more = {**each.arguments, "limits": limits, "seconds": each.median(clock)}
-                print(f"{each.name}: {once(f'{__name__}:described', more).answer}", flush=True)
+                print(f"{each.name}: {once(f'{__name__}:step_report', more).answer}", flush=True)

@@ -56,7 +56,7 @@ EVENTS = {"evaluate": 40_000, "predict": 100_000, "generate": 100_000}
 
 
 def make(folder: Path, files: int) -> list[str]:
-    """Bring a campaign through its verbs as far as the first link, unless it is there; return its ranges."""
+    """Run a campaign's verbs as far as the first link, unless it is there; return its ranges."""
     folder.mkdir(parents=True, exist_ok=True)
     settings = SETTINGS | {"ranges.last": files - 1}
     config = campaigns.configured(settings)

@@ -91,7 +91,7 @@ class Contest:
         return len(names)
 
     def curl(self, out: Path) -> int:
-        """Let curl copy all files in parallel, straight from the data server."""
+        """Copy all files with curl, in parallel, straight from the data server."""
         config = self.scratch / "curl.config"
         server = self.federation.topology.caches[0]
         lines = [
@@ -169,7 +169,7 @@ def side(
 
 
 def compare(run: Run, kind: str, given: dict[str, int], rounds: int) -> None:
-    """Let every contender copy a set of files in turn."""
+    """Copy a set of files with every contender in turn."""
     folder, work = run.folder, f"{__name__}:side"
     certificate = str(LoopbackFederation(folder / "federation").certificate)
     sides = {}

@@ -286,7 +286,7 @@ def read_range(folder):
 
 def write_positions(folder):
     positions = RecordedPositions(folder / "positions.json", folder / "positions.parquet")
-    positions.settle([f"{n}.parquet" for n in range(5)], 4, "file:///data", NullProgress())
+    positions.record_or_check([f"{n}.parquet" for n in range(5)], 4, "file:///data", NullProgress())
 
 
 def read_positions(folder):

@@ -103,7 +103,7 @@ def test_it_is_refused_before_any_job(what, tmp_path):
 
 
 def stage(lab):
-    """Bring the side tables and the files of the first range."""
+    """Stage the side tables and the files of the first range."""
     lab.say("tables")
     lab.say("list", RANGES[0])
     lab.say("stage", RANGES[0])

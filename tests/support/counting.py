@@ -8,7 +8,7 @@ from torch import nn
 
 from crpipe.events.batch import Events, cut_lists
 from crpipe.events.layout import Metric
-from crpipe.train.checkpoints import Store
+from crpipe.train.checkpoints import CheckpointStore
 from crpipe.workloads.muons.layout import BUNDLES
 from crpipe.workloads.muons.reading.parquet import Bundles
 from named import READERS
@@ -193,7 +193,7 @@ def checkpoint_of(folder, kind=Counting, link="0000000-0000999", **keys):
     keys = {"train.workload": name, "source.reader": READERS["bundles"], "model.width": 1, **keys}
     weights = kind(CountingOptions()).model().state_dict()
     state = state_of({**BUNDLES.identity(), **keys}, weights, range=link)
-    return Store(folder, "k").save_checkpoint(state).path
+    return CheckpointStore(folder, "k").save_checkpoint(state).path
 
 
 def state_of(keys, weights, **more):

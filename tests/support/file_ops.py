@@ -71,7 +71,7 @@ class FileOps:
             raise self._failed
 
     def release(self):
-        """Let every held process go on."""
+        """Release every held process."""
         held, self._held = self._held, []
         for channel in held:
             _answer(channel)

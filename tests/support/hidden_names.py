@@ -14,7 +14,7 @@ SOURCE = Path(__file__).with_suffix(".c")
 
 
 def why_not_mounted():
-    """Say why this machine cannot mount a folder by FUSE; empty where it can."""
+    """Return why this machine cannot mount a folder by FUSE; empty where it can."""
     if not Path("/dev/fuse").exists():
         return "no /dev/fuse"
     return "" if shutil.which("bindfs") else "no bindfs (apt-get install bindfs fuse3)"

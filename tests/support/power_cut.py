@@ -84,7 +84,7 @@ class Disk:
             os.close(handle)
 
     def flush(self, operation):
-        """Take note of an fsync: the names in a directory, or the bytes of a file."""
+        """Record an fsync: the names in a directory, or the bytes of a file."""
         handle = operation.opened()
         try:
             found = os.fstat(handle)
@@ -163,7 +163,7 @@ def _bytes_of(handle, found):
 
 
 def cuts(root, folder, run, *, ignore=()):
-    """Let ``run(variables)`` start processes; list the distinct states of ``root`` after a power cut in them.
+    """Run ``run(variables)``, which starts processes; list the states of ``root`` after a power cut in them.
 
     ignore: names of files that no result depends on. The last ones, one of each way, are after its end.
     """

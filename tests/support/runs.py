@@ -132,7 +132,7 @@ class Campaign:
         return sorted(map(json.loads, lines), key=lambda row: row["time"])
 
     def times(self, what, verb):
-        """Tell when each range was started with (or finished by) a verb, the last time."""
+        """Return when each range was started with (or finished by) a verb, the last time."""
         rows = [row for row in self.journal() if (row["what"], row.get("verb")) == (what, verb)]
         return {row["range"]: row["time"] for row in rows}
 
@@ -236,7 +236,7 @@ def job_of(head, verbs):
 
 
 def caught_after(process, seconds):
-    """Let a process run so long, then stop it where it stands; tell whether it was still alive."""
+    """Stop a process where it stands after some time; return whether it was still alive."""
     with suppress(psutil.TimeoutExpired):
         process.wait(seconds)
     try:

@@ -20,7 +20,7 @@ INSTALLABLE = re.compile(r"(apt-get|pip) install|could not import")
 
 
 def missing_service(item):
-    """Say what a marked test needs and this machine lacks, in the words of the marker's own description."""
+    """Return what a marked test needs and this machine lacks, in the words of the marker's description."""
     described = dict(line.partition(": ")[::2] for line in item.config.getini("markers"))
     for name, programs in PROGRAMS.items():
         lacking = [program for program in programs if shutil.which(program) is None]

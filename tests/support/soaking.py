@@ -46,7 +46,7 @@ class Leaking:
 
 
 def configure(campaign, steps, **train):
-    """Let one job train on all ranges for ``steps`` steps at least, with all that a campaign writes."""
+    """Train one job on all ranges for ``steps`` steps at least, with all that a campaign writes."""
     path = campaign.folder / "config" / "tiny.yaml"
     tree = yaml.safe_load(path.read_text())
     tree["load"] |= {"prefetch": 2}

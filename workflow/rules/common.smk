@@ -88,7 +88,7 @@ def checked_campaign(files, changes):
 
 
 def prepare_environment():
-    """Let jobs find crpipe beside this Python, and stop when the workflow's process dies.
+    """Set the variables with which jobs find crpipe beside this Python, and stop when the workflow's process dies.
 
     Every job of every executor gets this: Slurm's get the head's environment, a job's own Snakemake reads this.
     """
@@ -97,8 +97,8 @@ def prepare_environment():
     os.environ.update(allocator_settings(os.environ), PATH=path, CRPIPE_WORKFLOW=head)
 
 
-def let_no_time_decide():
-    """Let what exists count as finished, whatever the times of files say, for every way of calling Snakemake.
+def ignore_file_times():
+    """Treat what exists as finished, whatever the times of files say, for every way of calling Snakemake.
 
     Archives, copies, purge policies and clocks that were ahead change times. Snakemake would make finished products
     again, whichever triggers it is given, and delete those of a job that is "older" than its inputs. What did change
@@ -112,8 +112,8 @@ def let_no_time_decide():
     DAG.check_output_mtime = never
 
 
-def make_again(files):
-    """Let Snakemake start the jobs of ``files``, and what depends on them, where its targets need them."""
+def rerun_jobs(files):
+    """Rerun the jobs of ``files``, and what depends on them, where Snakemake's targets need them."""
     names, plan = set(map(str, files)), DAG.init
 
     async def init(dag, *words, **options):
@@ -123,7 +123,7 @@ def make_again(files):
     DAG.init = init
 
 
-let_no_time_decide()
+ignore_file_times()
 
 # Files of --configfile, else of CRPIPE_CONFIG, else crpipe.yaml; each over config/config.yaml.
 with refusing():
@@ -143,7 +143,7 @@ PATHS = CAMPAIGN.paths
 RANGES = CAMPAIGN.ranges
 LINKS = CAMPAIGN.chain.names
 if workflow.is_main_process:
-    make_again(outdated(CAMPAIGN))
+    rerun_jobs(outdated(CAMPAIGN))
 # Snakemake follows the chain from its end by recursion where nothing led it along the beginning.
 sys.setrecursionlimit(max(sys.getrecursionlimit(), 1000 + 30 * len(LINKS)))
 BULK = [link.name for link in CAMPAIGN.chain.links if link.ranges]
@@ -258,6 +258,6 @@ def gpus(count):
 
 
 def deadline(wildcards, resources):
-    """Let a job of a cluster snapshot and stop by itself before its run time is over."""
+    """Return the options with which a cluster job snapshots and stops before its run time is over."""
     on_cluster = workflow.remote_exec or workflow.non_local_exec
     return time_limit(resources.runtime) if on_cluster else ""

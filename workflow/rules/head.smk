@@ -64,7 +64,7 @@ class JobsOfQuietDryRun(logging.Handler):
 
 
 def connect():
-    """Give the screen the campaign; without a screen, show the jobs of a quiet dry run."""
+    """Connect the screen to the campaign; without a screen, show the jobs of a quiet dry run."""
     quiet = workflow.output_settings.quiet or set()
     if RUN.monitor is not None:
         RUN.monitor.campaign = CAMPAIGN
@@ -95,7 +95,7 @@ def begin_jobs():
 
 
 def outlive_full_disks():
-    """Let the jobs decide, and not what Snakemake notes of them: nothing reads these notes later.
+    """Trust the jobs, and not what Snakemake notes of them: nothing reads these notes later.
 
     What else its own work cannot write ends the workflow in words; the log's own handler prints no traceback.
     """

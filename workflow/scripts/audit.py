@@ -18,7 +18,7 @@ CANARY = "requests==2.19.0"  # CVE-2018-18074, and others since
 
 
 def ask(program: Path, service: str, requirements: Path) -> list[dict[str, Any]]:
-    """Give pip-audit's rows for a file of pins; none where the service does not answer."""
+    """Return pip-audit's rows for a file of pins; none where the service does not answer."""
     options = ["--no-deps", "--disable-pip", "--progress-spinner", "off", "--format", "json"]
     done = subprocess.run(  # noqa: S603 - the program that the Makefile installed
         [program, "--vulnerability-service", service, *options, "--requirement", requirements],

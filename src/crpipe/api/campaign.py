@@ -147,16 +147,16 @@ class CampaignRun:
         from crpipe.train.ranks import find_device
 
         record, config = self.paths.tables(), self._config
-        tables, place = table_paths(record), find_device(device)
+        tables, on_device = table_paths(record), find_device(device)
         trained = open_checkpoint(
             find_checkpoint(link, self.paths, lambda: self._campaign.chain.names),
-            place,
+            on_device,
             tables,
             table_keys(record),
             config.use_options() if config else {},
             (config.train.workload, config.source.reader) if config else (),
         )
-        return TrainedModel(Predictor(trained, place), tables)
+        return TrainedModel(Predictor(trained, on_device), tables)
 
     def _data(self) -> Campaign:
         if not self._campaign.data:
@@ -173,9 +173,9 @@ def open_run(
 ) -> CampaignRun:
     """Open a run; see ``crpipe.open``, which calls this."""
     folder = Path(run).absolute()
-    found = Path(results) if results is not None else None
+    moved = Path(results) if results is not None else None
     if config is None:
-        return CampaignRun(Campaign.of_run(folder, found))
+        return CampaignRun(Campaign.of_run(folder, moved))
     files = [config] if isinstance(config, str | os.PathLike) else list(config)
     root = folder.parent.parent
     mine = [Path(each).absolute() for each in files]
@@ -185,7 +185,7 @@ def open_run(
         raise ConfigError(
             f"run: {loaded.run} in {named[-1]}, but the folder is {folder}; name its own configuration"
         )
-    places = {"results": found or root / loaded.results, "runs": folder.parent}
+    places = {"results": moved or root / loaded.results, "runs": folder.parent}
     settings = load_config(named, [f"{name}={json.dumps(str(place))}" for name, place in places.items()])
     return CampaignRun(Campaign.open(settings, "recorded"))
 
@@ -275,10 +275,10 @@ def metrics_frame(campaign: Campaign) -> pl.DataFrame:
         if name == "range":
             columns["link"] = pl.Series(values, dtype=pl.String)
         else:
-            whole = all(isinstance(value, int) for value in values if value is not None)
-            kind: Any = int if whole else float
+            is_integer = all(isinstance(value, int) for value in values if value is not None)
+            kind: Any = int if is_integer else float
             numbers = [None if value is None else kind(value) for value in values]
-            columns[name] = pl.Series(numbers, dtype=pl.Int64 if whole else pl.Float64)
+            columns[name] = pl.Series(numbers, dtype=pl.Int64 if is_integer else pl.Float64)
     return pl.DataFrame(columns or {"step": pl.Series([], dtype=pl.Int64)})
 
 

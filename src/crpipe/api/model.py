@@ -106,9 +106,9 @@ class TrainedModel:
         how = str(multiplicity)
         if how not in (PREDICTED, COLUMN) and not how.isdigit():
             raise ConfigError(f"multiplicity {how}: expected {PREDICTED}, {COLUMN} or a number")
-        wanted = RequiredColumns.of(self.layout, workload.event_columns)
+        required = RequiredColumns.of(self.layout, workload.event_columns)
         pairs = self._predictor.generate(
-            column_rows(_record_batch(rows), wanted, "rows"),
+            column_rows(_record_batch(rows), required, "rows"),
             multiplicity=how,
             cap=cap,
             budget_items=_BUDGET_ITEMS,
@@ -127,9 +127,9 @@ class TrainedModel:
             table = nested_table(events, self.layout)
         else:
             table = table_of(events.columns, dict(prediction))
-        found = pl.from_arrow(table)
-        assert isinstance(found, pl.DataFrame)
-        return found
+        frame = pl.from_arrow(table)
+        assert isinstance(frame, pl.DataFrame)
+        return frame
 
 
 def _record_batch(rows: pl.DataFrame | Mapping[str, Any] | Events) -> pa.RecordBatch:
@@ -190,11 +190,11 @@ def open_batches(
     )
 
 
-def _folders(campaign: Campaign, part: str, asked: Sequence[str]) -> Generator[Path]:
-    for name in asked or campaign.ranges:
+def _folders(campaign: Campaign, part: str, selected: Sequence[str]) -> Generator[Path]:
+    for name in selected or campaign.ranges:
         outliers = part in LARGE_ROLES
         manifest = campaign.paths.outlier_manifest(name) if outliers else campaign.paths.shard_manifest(name)
         if is_present(manifest):
             yield manifest.parent
-        elif asked:
+        elif selected:
             raise DataError(f"{manifest}: missing; run `crpipe split {name}` first")

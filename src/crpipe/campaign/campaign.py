@@ -54,10 +54,10 @@ class Campaign:
         that is none, DataError for a damaged record.
         """
         paths = config.paths()
-        known = None if layout == "reader" else recorded_layout(paths.layout())
-        if known is None and layout != "recorded":
-            known = _layout_of_reader(config)
-        return cls(config, paths, known, table_keys(paths.tables()))
+        known_layout = None if layout == "reader" else recorded_layout(paths.layout())
+        if known_layout is None and layout != "recorded":
+            known_layout = _layout_of_reader(config)
+        return cls(config, paths, known_layout, table_keys(paths.tables()))
 
     @classmethod
     def of_run(cls, run: Path, results: Path | None = None) -> Campaign:
@@ -70,8 +70,8 @@ class Campaign:
         paths, record = read_run(run, results)
         threshold = record.train_keys.get("split.threshold")
         config = validate({} if threshold is None else {"split": {"threshold": threshold}})
-        known = None if record.data_keys is None else recorded_layout(paths.layout())
-        return cls(config, paths, known, table_keys(paths.tables()), record)
+        known_layout = None if record.data_keys is None else recorded_layout(paths.layout())
+        return cls(config, paths, known_layout, table_keys(paths.tables()), record)
 
     def is_finished(self) -> bool:
         """Return whether every link of the chain has its receipt; not before its files are counted."""
@@ -126,10 +126,10 @@ class Campaign:
     @property
     def data(self) -> str:
         """Hash of everything that changes a shard; empty where the data or their layout are not known."""
-        known = (
+        has_data = (
             self.known_layout is not None if self.recorded is None else self.recorded.data_keys is not None
         )
-        return digest({**self.data_keys, **self.table_keys}) if known else ""
+        return digest({**self.data_keys, **self.table_keys}) if has_data else ""
 
     @property
     def fingerprint(self) -> str:

@@ -46,8 +46,8 @@ def data_keys_are_unused(paths: Paths, changed: Collection[str]) -> bool:
 
 def deletion_of_copies(paths: Paths) -> str:
     """Return the command that deletes what was listed and copied; empty where more than that was made."""
-    found = [] if _is_split(paths) or _is_busy(paths.data_journal()) else copied(paths)
-    return shlex.join(["rm", "-r", *map(str, found)]) if found else ""
+    copies = [] if _is_split(paths) or _is_busy(paths.data_journal()) else copied(paths)
+    return shlex.join(["rm", "-r", *map(str, copies)]) if copies else ""
 
 
 def copied(paths: Paths) -> list[Path]:
@@ -88,11 +88,11 @@ def _is_busy(journal: Path) -> bool:
     running = {}
     for row in Journal(journal).rows():
         if isinstance(row, dict) and row.get("what") in ("start", "finished", "failed"):
-            place = (row.get("verb"), row.get("range"), row.get("pid"))
+            job = (row.get("verb"), row.get("range"), row.get("pid"))
             if row["what"] == "start":
-                running[place] = row
+                running[job] = row
             else:
-                running.pop(place, None)
+                running.pop(job, None)
     return any(_may_live(row) for row in running.values())
 
 
@@ -194,14 +194,14 @@ def _data_advice(paths: Paths) -> str:
 def _train_advice(paths: Paths, keys: Keys) -> str:
     """Describe how to go on; if ranges or rounds were added, which key keeps the learning rate as it was."""
     advice = f"restore the old values, or give the changed campaign a new name with `run` (now {paths.run})"
-    made, now = (read_json_if_any(paths.run_config()) or {}).get(_HORIZON), keys.get(_HORIZON)
-    if made is None or now is None or made == now:
+    recorded, now = (read_json_if_any(paths.run_config()) or {}).get(_HORIZON), keys.get(_HORIZON)
+    if recorded is None or now is None or recorded == now:
         return f"{advice}{_fork_advice(paths)}"
     return (
         f"{_HORIZON} follows from the number of ranges and rounds. To train added ones too, set\n"
-        f"  {_HORIZON}: {made}\n"
+        f"  {_HORIZON}: {recorded}\n"
         "Then a finished link is kept as long as its ranges and the link before it stay the same, and what "
-        f"comes after the first {made} ranges (counted in each round) is trained at the final rate "
+        f"comes after the first {recorded} ranges (counted in each round) is trained at the final rate "
         f"(train.decay_to: {keys.get('train.decay_to')}).\nOtherwise {advice}"
     )
 
@@ -209,10 +209,10 @@ def _train_advice(paths: Paths, keys: Keys) -> str:
 def _fork_advice(paths: Paths) -> str:
     """Describe how the new values go on from what is trained; nothing where nothing is."""
     receipts = paths.receipt(OUTLIERS).parent.glob("*-*.json")
-    found = [path for path in receipts if not path.name.endswith(".best.json")]
-    if not found:
+    finished = [path for path in receipts if not path.name.endswith(".best.json")]
+    if not finished:
         return ""
-    newest = max(found, key=lambda path: path.stat().st_mtime)
+    newest = max(finished, key=lambda path: path.stat().st_mtime)
     end = Range.parse(newest.stem.partition(".")[0]).last + 1
     return (
         "\nTo keep what is trained and go on with new values, fork the run after a finished link:\n"

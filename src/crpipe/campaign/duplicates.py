@@ -55,7 +55,7 @@ def find_twins(paths: Paths, ranges: Sequence[str]) -> Twins | None:
 
     Multiplicity tables and rows of ledgers are read only for files whose keys agree.
     """
-    keys = {name: own for name in ranges if (own := read_contents(paths.ledger(name)))}
+    keys = {name: contents for name in ranges if (contents := read_contents(paths.ledger(name)))}
     pairs = _pairs(keys) if len(keys) > 1 else []
     for one, other in pairs:
         rows = [_rows(paths.multiplicity(name), row) for name, row in (one, other)]
@@ -67,9 +67,9 @@ def find_twins(paths: Paths, ranges: Sequence[str]) -> Twins | None:
 
 def refuse_twins(paths: Paths, ranges: Sequence[str]) -> None:
     """Raise DataError for files of the same content in two of some ranges."""
-    found = find_twins(paths, ranges)
-    if found is not None:
-        raise DataError(f"{found.describe()}; {found.remedy()}")
+    twins = find_twins(paths, ranges)
+    if twins is not None:
+        raise DataError(f"{twins.describe()}; {twins.remedy()}")
 
 
 def _pairs(keys: Mapping[str, bytes]) -> list[tuple[tuple[str, int], tuple[str, int]]]:
@@ -80,28 +80,28 @@ def _pairs(keys: Mapping[str, bytes]) -> list[tuple[tuple[str, int], tuple[str, 
         return []
     import numpy as np
 
-    whole = np.frombuffer(joined, np.uint64)
+    all_keys = np.frombuffer(joined, np.uint64)
     starts = np.cumsum([0, *(len(keys[name]) // 8 for name in names)])
-    order = np.argsort(whole, kind="stable")
-    ordered = whole[order]
+    order = np.argsort(all_keys, kind="stable")
+    ordered = all_keys[order]
     again = np.flatnonzero((ordered[1:] == ordered[:-1]) & (ordered[1:] != 0)) + 1
 
-    def place(number: int) -> tuple[str, int]:
-        found = int(np.searchsorted(starts, number, side="right")) - 1
-        return names[found], number - int(starts[found])
+    def range_and_row(number: int) -> tuple[str, int]:
+        index = int(np.searchsorted(starts, number, side="right")) - 1
+        return names[index], number - int(starts[index])
 
     # The first of each run of equal keys is the one that the others repeat.
     firsts = np.searchsorted(ordered, ordered[again], side="left")
     places = zip(order[firsts].tolist(), order[again].tolist(), strict=True)
-    pairs = [(place(one), place(other)) for one, other in places]
+    pairs = [(range_and_row(one), range_and_row(other)) for one, other in places]
     return sorted((one, other) for one, other in pairs if one[0] != other[0])
 
 
 def _has_pairs(joined: bytes) -> bool:
     """Return whether a key is there twice; for few files, importing numpy would take longer than all else."""
     if len(joined) < 8 * _FEW:
-        found = [key for key in memoryview(joined).cast("Q") if key]
-        return len(set(found)) < len(found)
+        keys = [key for key in memoryview(joined).cast("Q") if key]
+        return len(set(keys)) < len(keys)
     import numpy as np
 
     ordered = np.sort(np.frombuffer(joined, np.uint64))  # half of what sorting their places costs

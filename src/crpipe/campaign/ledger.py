@@ -239,8 +239,8 @@ def _contents(path: Path) -> bytes | None:
         while len(end) < size and end.count(b"\n", 0, -len(_END)) < 2:  # noqa: PLR2004 - both its ends
             file.seek(max(0, size - len(end) - _BLOCK))
             end = file.read(min(_BLOCK, size - len(end))) + end
-        found = _CONTENTS.search(end)
-    return found[1] if found else None
+        match = _CONTENTS.search(end)
+    return match[1] if match else None
 
 
 # Side tables of a campaign: files that hold for all ranges, such as a geometry or a list of dead channels.

@@ -148,8 +148,8 @@ def check_paths(paths: Iterable[str]) -> str:
     A path that is there twice would count its events twice; one with control characters changes the terminal
     of who reads about it.
     """
-    found = list(paths)
-    for path in found:
+    listed = list(paths)
+    for path in listed:
         parts = path.split("/")
         if path.startswith("/") or {"", ".", ".."} & set(parts):
             return f"{path!r} is outside the range's directory"
@@ -157,8 +157,8 @@ def check_paths(paths: Iterable[str]) -> str:
             return f"{path!r}: the name holds characters that cannot be printed"
         if max(len(part.encode()) for part in parts) > NAME_BYTES:
             return f"{path!r}: a name may have {NAME_BYTES} bytes at most"
-    if len(set(found)) < len(found):
-        twice = [path for path, count in Counter(found).items() if count > 1]
+    if len(set(listed)) < len(listed):
+        twice = [path for path, count in Counter(listed).items() if count > 1]
         return f"{', '.join(twice[:5])}: listed twice; each file may be there once, or its events count twice"
     return ""
 
@@ -199,8 +199,8 @@ def count_source_files(manifest: Path) -> int | None:
     import pyarrow.parquet as pq
 
     try:
-        found = (retry_io(lambda: pq.read_schema(manifest), manifest).metadata or {}).get(_SOURCE_FILES)
-        return None if found is None else int(found)
+        count = (retry_io(lambda: pq.read_schema(manifest), manifest).metadata or {}).get(_SOURCE_FILES)
+        return None if count is None else int(count)
     except FileNotFoundError:
         return None
     except (pa.ArrowException, OSError, ValueError) as error:

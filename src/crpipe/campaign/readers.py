@@ -175,15 +175,15 @@ class CheckedReader:
 
     def _refuse_format(self, path: Path, error: Exception) -> None:
         """Raise FormatError for a file that is of another format than the reader declares."""
-        wanted = tuple(getattr(self.reader, "formats", ()))
-        found = UNKNOWN
+        formats = tuple(getattr(self.reader, "formats", ()))
+        file_format = UNKNOWN
         with contextlib.suppress(OSError):
-            found = format_of(path) if wanted else UNKNOWN
-        if not found.name or found.name in wanted:
+            file_format = format_of(path) if formats else UNKNOWN
+        if not file_format.name or file_format.name in formats:
             return
-        remedy = found.remedy or _fitting(self.name, found.name, path, self._tables)
+        remedy = file_format.remedy or _fitting(self.name, file_format.name, path, self._tables)
         raise FormatError(
-            f"{path}: this is {found.words}, and {self.name} reads {' or '.join(wanted)}; "
+            f"{path}: this is {file_format.words}, and {self.name} reads {' or '.join(formats)}; "
             f"{remedy or 'have it made again, or write a reader for it: docs/workload.md'}"
         ) from error
 
@@ -200,7 +200,7 @@ class CheckedReader:
         return Events(block.columns, block.multiplicity, np.ascontiguousarray(block.items))
 
 
-def _fitting(name: str, wanted: str, path: Path, tables: Tables) -> str:
+def _fitting(name: str, file_format: str, path: Path, tables: Tables) -> str:
     """Name the readers in the folder of the reader ``name`` that declare a format, and can read this file.
 
     Where none of them can, those that read the format; empty where there are none.
@@ -217,7 +217,7 @@ def _fitting(name: str, wanted: str, path: Path, tables: Tables) -> str:
         f"{module.__name__}:{each}"
         for module in modules
         for each, kind in vars(module).items()
-        if getattr(kind, "__module__", "") == module.__name__ and wanted in getattr(kind, "formats", ())
+        if getattr(kind, "__module__", "") == module.__name__ and file_format in getattr(kind, "formats", ())
     ]
     fits = [each for each in declared if _can_read(each, path, tables)]
     if not declared:
@@ -240,16 +240,16 @@ def _problem_of(block: Any, layout: Layout) -> str:
     if not isinstance(block, Events):
         return f"expected crpipe.events.batch.Events, found {type(block).__name__}"
     events = np.shape(block.multiplicity)[:1]
-    wanted = {each.name: each.dtype for each in layout.events}
-    missing = sorted(wanted.keys() - block.columns.keys())
-    extra = sorted(block.columns.keys() - wanted.keys())
+    dtypes = {each.name: each.dtype for each in layout.events}
+    missing = sorted(dtypes.keys() - block.columns.keys())
+    extra = sorted(block.columns.keys() - dtypes.keys())
     if missing or extra:
         state, name = ("missing", missing[0]) if missing else ("not in the layout", extra[0])
-        return f"column {name}: {state}; the layout has {', '.join(wanted)}"
+        return f"column {name}: {state}; the layout has {', '.join(dtypes)}"
     expected: list[tuple[str, Any, str, tuple[int, ...]]] = [
         ("multiplicity", block.multiplicity, "uint32", events or (0,))
     ]
-    expected += [(f"column {name}", block.columns[name], kind, events) for name, kind in wanted.items()]
+    expected += [(f"column {name}", block.columns[name], kind, events) for name, kind in dtypes.items()]
     counted = int(np.sum(block.multiplicity, dtype=np.int64))
     expected.append((layout.item, block.items, "float32", (counted, len(layout.items))))
     for name, values, kind, shape in expected:

@@ -60,8 +60,10 @@ def _record_of(run: Path) -> Tree:
 
 def _fits(record: Path, keys: Mapping[str, Any]) -> bool:
     """Return whether data were made with the same values as the run, key by key."""
-    made = read_json_if_any(record)
-    return made is not None and all(name in keys and keys[name] == value for name, value in made.items())
+    recorded = read_json_if_any(record)
+    return recorded is not None and all(
+        name in keys and keys[name] == value for name, value in recorded.items()
+    )
 
 
 def _candidates(root: Path, run: Path) -> Iterator[Path]:
@@ -89,10 +91,10 @@ def _chain(paths: Paths, ranges: tuple[str, ...]) -> Chain:
     rows += [_begun(name, ranges) for name in sorted(begun, key=lambda each: (each == OUTLIERS, each))]
     links: list[ChainLink] = []
     trained = 0
-    for name, own, turn in rows:
+    for name, of_link, turn in rows:
         parent = links[-1].name if links else ""
-        links.append(ChainLink(name, own, turn, parent, trained, trained + len(own)))
-        trained += len(own)
+        links.append(ChainLink(name, of_link, turn, parent, trained, trained + len(of_link)))
+        trained += len(of_link)
     return Chain(tuple(links), tuple(sorted({*ranges, *(name for link in links for name in link.ranges)})))
 
 
@@ -101,6 +103,6 @@ def _begun(name: str, ranges: tuple[str, ...]) -> tuple[str, tuple[str, ...], in
     if name == OUTLIERS:
         return name, (), 1
     share, _, turn = name.partition(".")
-    whole = Range.parse(share)
-    inside = [each for each in map(Range.parse, ranges) if whole.first <= each.first <= whole.last]
+    span = Range.parse(share)
+    inside = [each for each in map(Range.parse, ranges) if span.first <= each.first <= span.last]
     return name, tuple(map(str, inside)), int(turn or 1)

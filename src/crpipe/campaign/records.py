@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from crpipe.core.paths import BEST, DROPPED
+from crpipe.core.paths import BEST, DELETED_CHECKPOINTS
 from crpipe.core.records import WRITTEN, Record, RecordTable
 
 
@@ -104,7 +104,7 @@ class DeletedCheckpoint(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeletedCheckpoints(RecordTable, files=DROPPED):
+class DeletedCheckpoints(RecordTable, files=DELETED_CHECKPOINTS):
     """dropped.json: the deleted checkpoints by their links."""
 
     rows: Mapping[str, DeletedCheckpoint]

@@ -115,7 +115,7 @@ def check_listed(file: str, name: Range, files: Container[str]) -> None:
 
 
 def written_tables(simulator: Simulator, folder: Path) -> dict[str, Path]:
-    """Let the simulator write its side tables into ``folder``; raise PluginError when it gives others."""
+    """Write the simulator's side tables into ``folder``; raise PluginError when it gives others."""
     who = named(simulator)
     with plugin_errors(f"{folder}: {who}.tables failed"), disk_errors(folder):
         make_folder(folder)

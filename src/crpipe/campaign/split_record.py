@@ -69,8 +69,8 @@ class SplitRecord:
             for entry in ShardManifest.read(self.folder / file).shards:
                 for part, recorded in entry.files.items():
                     path = folder / f"{entry.name}.{part}.parquet"
-                    found = look_at(path)
-                    if found is None or found.st_size != recorded.size:
+                    status = look_at(path)
+                    if status is None or status.st_size != recorded.size:
                         return False
         return True
 
@@ -123,10 +123,10 @@ class SplitRecord:
         self._refuse(there, [row for row in rows if row.path not in aside], "there is")
 
     def _refuse(
-        self, found: Mapping[str, tuple[int | None, str, str]], rows: Iterable[LedgerFile], says: str
+        self, listed: Mapping[str, tuple[int | None, str, str]], rows: Iterable[LedgerFile], says: str
     ) -> None:
         recorded = {row.path: row for row in rows}
-        changes = list(_changes(found, recorded)) if recorded else []
+        changes = list(_changes(listed, recorded)) if recorded else []
         if not changes:
             return
         more = [f"  … and {len(changes) - _SHOWN} more"] if len(changes) > _SHOWN else []
@@ -158,16 +158,16 @@ def _listed(entries: Iterable[Entry | RawFile]) -> dict[str, tuple[int | None, s
 
 
 def _changes(
-    found: Mapping[str, tuple[int | None, str, str]], recorded: Mapping[str, LedgerFile]
+    listed: Mapping[str, tuple[int | None, str, str]], recorded: Mapping[str, LedgerFile]
 ) -> Iterator[str]:
     """Describe how files differ from the rows of a ledger, as far as sizes and checksums are known."""
-    for path in sorted({*found, *recorded}):
+    for path in sorted({*listed, *recorded}):
         if path not in recorded:
             yield f"  {path}: new"
-        elif path not in found:
+        elif path not in listed:
             yield f"  {path}: gone"
         else:
-            (size, algorithm, checksum), row = found[path], recorded[path]
+            (size, algorithm, checksum), row = listed[path], recorded[path]
             if size is not None and row.state == STAGED and size != row.size:
                 yield f"  {path}: {row.size} bytes before, {size} now"
             elif checksum and algorithm == row.algorithm and checksum != row.checksum:

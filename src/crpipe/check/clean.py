@@ -18,7 +18,7 @@ from crpipe.core.lease import lease
 from crpipe.core.paths import FINISHED
 from crpipe.core.ranges import HASH_DIGITS
 from crpipe.core.records import Forks
-from crpipe.train.deleted_checkpoints import record_dropped
+from crpipe.train.deleted_checkpoints import record_deleted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -233,9 +233,9 @@ def clean(
         # Again: nothing changes it from here on. A link finished a moment ago waits for the next time.
         spent = [each for each in find_spent(campaign, keep, workplace) if each.link in {*held, ""}]
         _record(paths, spent)
-        for each in spent:
-            with disk_errors(each.path):
-                each.path.unlink(missing_ok=True)
+        for file in spent:
+            with disk_errors(file.path):
+                file.path.unlink(missing_ok=True)
         for folder in {each.path.parent for each in spent}:
             sync(folder)
         if spent:
@@ -248,4 +248,4 @@ def _record(paths: Paths, spent: list[DeletableFile]) -> None:
     """Write down which checkpoints go, before the first one does."""
     rows: dict[Path, int] = {paths.receipt(each.link): each.size for each in spent if each.recorded}
     if rows:
-        record_dropped(paths.dropped(), rows)
+        record_deleted(paths.deleted_checkpoints(), rows)

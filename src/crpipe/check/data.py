@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from crpipe.campaign.campaign import Campaign
     from crpipe.check.events import EventTable
-    from crpipe.check.findings import CheckReport, Facts
+    from crpipe.check.findings import Agreed, CheckReport
     from crpipe.core.paths import Paths, Role
     from crpipe.events.shard_records import ShardEntry
 
@@ -61,7 +61,7 @@ LEASE = "lease"
 _SHOWN = 3  # files that a finding names
 
 
-def check_range(report: CheckReport, campaign: Campaign, facts: Facts, name: str) -> None:
+def check_range(report: CheckReport, campaign: Campaign, agreed: Agreed, name: str) -> None:
     """Check one range as far as its data are finished."""
     paths, record = campaign.paths, SplitRecord.of(campaign.paths, name)
     if is_held(paths.shards(name) / LEASE) or is_held(lease_folder(paths.raw(name)) / LEASE):
@@ -77,7 +77,7 @@ def check_range(report: CheckReport, campaign: Campaign, facts: Facts, name: str
     again = split_again(paths, name)
     missing = [path for path in outputs.values() if not is_present(path)]
     if len(missing) == len(outputs) and not is_present(record.folder):
-        if name in facts.trained:
+        if name in agreed.trained:
             what = "missing, though a finished link was trained on this range"
             report.error(paths.shard_manifest(name), what, again)
         _check_unsplit(report, paths, name)
@@ -94,7 +94,7 @@ def check_range(report: CheckReport, campaign: Campaign, facts: Facts, name: str
     if ledger is None:
         return
     with report.reading(outputs[LEDGER], again):
-        _check_head(report, outputs[LEDGER], ledger, name, facts, again)
+        _check_head(report, outputs[LEDGER], ledger, name, agreed, again)
         _check_listings(report, paths, record)
         table = None
         with report.reading(outputs[TABLE], again):
@@ -103,7 +103,7 @@ def check_range(report: CheckReport, campaign: Campaign, facts: Facts, name: str
                 report.counts["events"] += ledger.events.rejected if table else 0
         for folder, roles in ((paths.shards(name), PARTS), (paths.outliers(name), LARGE_ROLES)):
             if is_present(folder / MANIFEST):
-                whole = _check_shards(report, folder, roles, name, facts, again)
+                whole = _check_shards(report, folder, roles, name, agreed, again)
                 _check_events(report, folder, whole, table, ledger, again)
 
 
@@ -157,29 +157,29 @@ def _check_listings(report: CheckReport, paths: Paths, record: SplitRecord) -> N
 
 
 def _check_head(
-    report: CheckReport, path: Path, head: Ledger | ShardManifest, name: str, facts: Facts, remedy: str
+    report: CheckReport, path: Path, head: Ledger | ShardManifest, name: str, agreed: Agreed, remedy: str
 ) -> None:
     """Compare range, keys, threshold and layout of a ledger or a manifest with those of the campaign."""
     if head.range != name:
         report.error(path, f"is of the range {head.range}", remedy)
-    if facts.data and head.data != facts.data:
-        what = f"made under other keys ({head.data}, campaign.json has {facts.data})"
+    if agreed.data and head.data != agreed.data:
+        what = f"made under other keys ({head.data}, campaign.json has {agreed.data})"
         report.error(path, what, remedy)
-    if facts.threshold is not None and head.threshold != facts.threshold:
-        what = f"the threshold is {head.threshold}, that of the campaign {facts.threshold}"
+    if agreed.threshold is not None and head.threshold != agreed.threshold:
+        what = f"the threshold is {head.threshold}, that of the campaign {agreed.threshold}"
         report.error(path, what, remedy)
-    if isinstance(head, ShardManifest) and facts.layout and head.layout != facts.layout:
+    if isinstance(head, ShardManifest) and agreed.layout and head.layout != agreed.layout:
         report.error(path, "its layout is not that of layout.json", remedy)
 
 
 def _check_shards(
-    report: CheckReport, folder: Path, roles: tuple[Role, ...], name: str, facts: Facts, remedy: str
+    report: CheckReport, folder: Path, roles: tuple[Role, ...], name: str, agreed: Agreed, remedy: str
 ) -> dict[str, list[ShardEntry]]:
     """Check a folder of shards against its manifest; return the entries of each role that is whole."""
     path = folder / MANIFEST
     with report.reading(path, remedy):
         manifest = open_manifest(folder, None)
-        _check_head(report, path, manifest, name, facts, remedy)
+        _check_head(report, path, manifest, name, agreed, remedy)
         whole: dict[str, list[ShardEntry]] = {role: [] for role in roles}
         for entry in manifest.shards:
             if entry.role not in roles:
@@ -226,7 +226,7 @@ def _check_events(
 # The consolidated outliers.
 
 
-def check_consolidated(report: CheckReport, campaign: Campaign, facts: Facts) -> None:
+def check_consolidated(report: CheckReport, campaign: Campaign, agreed: Agreed) -> None:
     """Check that the consolidated outliers are whole, and were made from those of the ranges."""
     paths, last = campaign.paths, campaign.chain.links[-1]
     folder, path = paths.outliers(CONSOLIDATED), paths.outlier_manifest(CONSOLIDATED)
@@ -240,7 +240,7 @@ def check_consolidated(report: CheckReport, campaign: Campaign, facts: Facts) ->
         else:
             report.note(CONSOLIDATED, "not consolidated yet")
         return
-    _check_shards(report, folder, LARGE_ROLES, CONSOLIDATED, facts, remedy)
+    _check_shards(report, folder, LARGE_ROLES, CONSOLIDATED, agreed, remedy)
     hashes = read_hashes(report, folder, (INDEX, MANIFEST), CONSOLIDATED, remedy)
     with report.reading(path, remedy):
         manifest = open_manifest(folder, None)
@@ -313,7 +313,7 @@ def _check_unsplit(report: CheckReport, paths: Paths, name: str) -> None:
 # What all ranges share: the recorded keys, the layout, the threshold, side tables, numbered files.
 
 
-def check_campaign_files(report: CheckReport, campaign: Campaign, facts: Facts) -> None:
+def check_campaign_files(report: CheckReport, campaign: Campaign, agreed: Agreed) -> None:
     """Check the files that all ranges share."""
     paths = campaign.paths
     if not is_present(paths.campaign()) and not is_present(paths.layout()):
@@ -327,11 +327,11 @@ def check_campaign_files(report: CheckReport, campaign: Campaign, facts: Facts) 
         recorded = {name: value for name, value in (keys or {}).items() if name.startswith("layout.")}
         if keys is not None and layout.identity() != recorded:
             report.error(paths.layout(), "is not the layout of campaign.json", remedy)
-        if facts.layout and layout.describe() != facts.layout:
+        if agreed.layout and layout.describe() != agreed.layout:
             report.error(paths.layout(), "is not the layout of the shards", remedy)
-    if keys is not None and facts.data != facts.recorded["data"] != "":
+    if keys is not None and agreed.data != agreed.recorded["data"] != "":
         report.error(paths.campaign(), "does not hold the keys that the shards were made with", remedy)
-    _check_threshold(report, campaign, facts, keys or {})
+    _check_threshold(report, campaign, agreed, keys or {})
     _check_tables(report, campaign)
     _check_positions(report, campaign)
     _check_twins(report, campaign)
@@ -351,17 +351,17 @@ def _check_twins(report: CheckReport, campaign: Campaign) -> None:
         report.error(campaign.paths.ledger(twins.ranges[1]), twins.describe(), twins.remedy())
 
 
-def _check_threshold(report: CheckReport, campaign: Campaign, facts: Facts, keys: dict[str, Any]) -> None:
+def _check_threshold(report: CheckReport, campaign: Campaign, agreed: Agreed, keys: dict[str, Any]) -> None:
     """Compare the threshold of a quantile with that of the shards."""
     path = campaign.paths.threshold()
-    if keys.get("split.quantile") is None or facts.threshold is None:
+    if keys.get("split.quantile") is None or agreed.threshold is None:
         return
-    if facts.recorded["threshold"] != facts.threshold:
+    if agreed.recorded["threshold"] != agreed.threshold:
         names = keys["split.reference_ranges"] or [campaign.ranges[0]]
         # Ranges that are split have a table; of the others, the raw copies are needed for their split, too.
         stage = [f"crpipe stage {name}" for name in names if not is_present(campaign.paths.ledger(name))]
         remedy = " && ".join([removing(path), *stage, "crpipe threshold"])
-        report.error(path, f"does not hold the threshold of the shards, {facts.threshold}", remedy)
+        report.error(path, f"does not hold the threshold of the shards, {agreed.threshold}", remedy)
 
 
 def _check_tables(report: CheckReport, campaign: Campaign) -> None:
@@ -387,7 +387,7 @@ def _check_positions(report: CheckReport, campaign: Campaign) -> None:
             report.error(names, "damaged: not the ordered names that positions.json counts", remedy)
 
 
-def check_run_files(report: CheckReport, campaign: Campaign, facts: Facts) -> None:
+def check_run_files(report: CheckReport, campaign: Campaign, agreed: Agreed) -> None:
     """Check the keys that the run recorded."""
     path = campaign.paths.run_config()
     trained = [link.name for link in campaign.chain.links if is_present(campaign.paths.receipt(link.name))]
@@ -395,6 +395,6 @@ def check_run_files(report: CheckReport, campaign: Campaign, facts: Facts) -> No
         remedy = f"{removing(path)} && crpipe train {trained[0]}"
         if (
             report.read_object(path, remedy) is not None
-            and facts.fingerprint != facts.recorded["fingerprint"]
+            and agreed.fingerprint != agreed.recorded["fingerprint"]
         ):
             report.error(path, "does not hold the keys that the run was trained with", remedy)

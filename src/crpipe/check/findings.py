@@ -209,12 +209,9 @@ def _short(values: Mapping[str, Any], name: str) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."  # noqa: PLR2004 - a line
 
 
-# What the files of a campaign are compared with, and the commands that repair each kind of damage.
-
-
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What the files of one campaign are compared with; None or empty where it is not known.
+class Agreed:
+    """What the files of one campaign agree on and are compared with; None or empty where it is not known.
 
     Where all manifests (or all receipts) agree, it is what they say: then the one file that records it is
     wrong, not all of them. ``recorded`` has what that file says.
@@ -232,8 +229,8 @@ class Facts:
     recorded: Mapping[str, Any]
 
 
-def read_facts(campaign: Campaign) -> Facts:
-    """Read them; what is damaged is reported where that file is checked."""
+def read_agreed(campaign: Campaign) -> Agreed:
+    """Read what the files agree on; what is damaged is reported where that file is checked."""
     paths = campaign.paths
     data_keys, run_keys = _object(paths.campaign()), _object(paths.run_config())
     try:
@@ -252,7 +249,7 @@ def read_facts(campaign: Campaign) -> Facts:
     done = [link for link in campaign.chain.links if is_present(paths.receipt(link.name))]
     manifests = [_object(paths.shard_manifest(name)) for name in campaign.ranges]
     receipts = [_object(paths.receipt(link.name)) for link in done]
-    return Facts(
+    return Agreed(
         layout=_agreed("layout", dict, manifests, recorded) or {},
         data=_agreed("data", str, manifests, recorded) or "",
         threshold=_agreed("threshold", int, manifests, recorded),

@@ -28,11 +28,11 @@ def check_source(report: CheckReport, campaign: Campaign, names: Sequence[str], 
     Files that are gone are a note once their range is split: its shards hold their events. Raise
     ListingError, or what else keeps the source from being listed.
     """
-    wanted = {*names} or {*campaign.ranges}
-    asked = [name for name in campaign.ranges if name in wanted and is_present(campaign.paths.manifest(name))]
-    for done, name in enumerate(asked, 1):
+    named = {*names} or {*campaign.ranges}
+    ranges = [name for name in campaign.ranges if name in named and is_present(campaign.paths.manifest(name))]
+    for done, name in enumerate(ranges, 1):
         _check_range(report, campaign, name)
-        progress.update("check the source", done, len(asked), name)
+        progress.update("check the source", done, len(ranges), name)
 
 
 def _check_range(report: CheckReport, campaign: Campaign, name: str) -> None:

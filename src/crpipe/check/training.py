@@ -19,15 +19,15 @@ from crpipe.core.errors import CheckpointError
 from crpipe.core.files import digest, read_json, sha256
 from crpipe.core.lease import is_held
 from crpipe.core.paths import CONSOLIDATED, EVALUATED, EVALUATED_KEY, FINISHED, KEY_DIGEST
-from crpipe.core.ranges import HASH_DIGITS, key_of
+from crpipe.core.ranges import HASH_DIGITS, checkpoint_key
 from crpipe.events.shard_manifest import changed_shards, open_manifest, shards_record
-from crpipe.train.deleted_checkpoints import dropped_receipt
+from crpipe.train.deleted_checkpoints import deleted_receipt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from crpipe.campaign.campaign import Campaign
-    from crpipe.check.findings import CheckReport, Facts
+    from crpipe.check.findings import Agreed, CheckReport
     from crpipe.core.paths import Paths
     from crpipe.core.ranges import ChainLink
 
@@ -75,7 +75,7 @@ def checkpoint_metadata(path: Path) -> dict[str, Any]:
 _COUNTERS = ("step", "events", "items", "skipped")
 
 
-def check_link(report: CheckReport, campaign: Campaign, facts: Facts, name: str) -> None:
+def check_link(report: CheckReport, campaign: Campaign, agreed: Agreed, name: str) -> None:
     """Check the receipts and the store of one link."""
     link, paths = campaign.chain.named(name), campaign.paths
     receipt, best = paths.receipt(name), paths.best_receipt(name)
@@ -98,21 +98,21 @@ def check_link(report: CheckReport, campaign: Campaign, facts: Facts, name: str)
         return
     report.counts["links"] += 1
     with report.reading(receipt, remedy):
-        _check_receipt(report, campaign, facts, link, row)
+        _check_receipt(report, campaign, agreed, link, row)
         _check_best(report, campaign, link, row.key, best)
         _check_shards(report, campaign, link, row.key)
     _check_snapshots(report, paths.store(name))
 
 
 def _check_receipt(
-    report: CheckReport, campaign: Campaign, facts: Facts, link: ChainLink, row: Receipt
+    report: CheckReport, campaign: Campaign, agreed: Agreed, link: ChainLink, row: Receipt
 ) -> None:
     """Compare a receipt with what follows from its link, the receipt before it, and its checkpoint."""
     paths = campaign.paths
     receipt, path = paths.receipt(link.name), paths.store(link.name) / row.checkpoint
-    sha256, events = _parent(report, campaign, facts, link)
-    parent, fingerprint = row.parent if sha256 is None else sha256, facts.fingerprint or row.fingerprint
-    key = key_of(link.name, fingerprint, parent, link.ranges)
+    sha256, events = _parent(report, campaign, agreed, link)
+    parent, fingerprint = row.parent if sha256 is None else sha256, agreed.fingerprint or row.fingerprint
+    key = checkpoint_key(link.name, fingerprint, parent, link.ranges)
     expected = replace(
         row,
         range=link.name,
@@ -135,17 +135,19 @@ def _check_receipt(
             **{name: state["counters"][name] for name in _COUNTERS},
         )
         _note_numerics(report, campaign, link, used)
-        if state["range"] != link.name or (facts.fingerprint and digest(state["keys"]) != facts.fingerprint):
+        if state["range"] != link.name or (
+            agreed.fingerprint and digest(state["keys"]) != agreed.fingerprint
+        ):
             report.error(path, "was trained as another link, or under other keys", retrain(paths, link.name))
     wrong = differing(row.as_json(), expected.as_json())
     if wrong:
         report.error(receipt, wrong, train_again(paths, link.name))
     elif events is not None and row.stopped is None:
-        _check_trained(report, campaign, facts, link, row.events - events)
+        _check_trained(report, campaign, agreed, link, row.events - events)
 
 
 def _parent(
-    report: CheckReport, campaign: Campaign, facts: Facts, link: ChainLink
+    report: CheckReport, campaign: Campaign, agreed: Agreed, link: ChainLink
 ) -> tuple[str | None, int | None]:
     """Return the hash of the checkpoint that a link began with, and the events trained on until then.
 
@@ -154,7 +156,7 @@ def _parent(
     if link.parent:
         row = _receipt_of(campaign.paths.receipt(link.parent))
         return (row.sha256, row.events) if row else (None, None)
-    begun = str(facts.run_keys.get("train.init_from", ""))
+    begun = str(agreed.run_keys.get("train.init_from", ""))
     if not begun:
         return "", 0
     source = _receipt_of(Path(begun))
@@ -195,7 +197,7 @@ def _metadata_of(
 ) -> dict[str, Any] | None:
     """Hash a checkpoint and read what it says of itself; None where it is gone or damaged."""
     if not is_present(path) and _is_passed(campaign, link):
-        deleted = dropped_receipt(campaign.paths.run_dir(), link.name, row.key) == row
+        deleted = deleted_receipt(campaign.paths.run_dir(), link.name, row.key) == row
         gone = "was deleted by `crpipe clean`" if deleted else "is gone"
         report.note(
             f"link {link.name}", f"its checkpoint {gone}; the next link is finished and does not need it"
@@ -232,14 +234,14 @@ def _check_shards(report: CheckReport, campaign: Campaign, link: ChainLink, key:
 
 
 def _check_trained(
-    report: CheckReport, campaign: Campaign, facts: Facts, link: ChainLink, trained: int
+    report: CheckReport, campaign: Campaign, agreed: Agreed, link: ChainLink, trained: int
 ) -> None:
     """Compare the events that a link trained on with those of its shards, in each epoch."""
     folders = _shards_of(campaign, link)
     role, key = ("train", "train.epochs") if link.ranges else ("outliers", "train.outlier_epochs")
     try:
         entries = [entry for folder in folders for entry in open_manifest(folder, None).of_role(role)]
-        there = sum(entry.events for entry in entries) * facts.run_keys[key]
+        there = sum(entry.events for entry in entries) * agreed.run_keys[key]
     except MALFORMED:
         return  # reported where the shards are checked
     if trained != there:

@@ -163,9 +163,9 @@ def show_logs(
     from crpipe.report.jobs import chosen, job_logs, list_logs, read_on
 
     config = Settings.campaign(options=False)
-    known = tuple(dict.fromkeys((*map(str, config.all_ranges()), *link_names(config), CONSOLIDATED)))
+    all_names = tuple(dict.fromkeys((*map(str, config.all_ranges()), *link_names(config), CONSOLIDATED)))
     logs = job_logs(config.paths())
-    logs = chosen(logs, pick(name, known, "range or link") if name else "", verb)
+    logs = chosen(logs, pick(name, all_names, "range or link") if name else "", verb)
     if not (name or follow):
         width = shutil.get_terminal_size((120, 0)).columns if sys.stdout.isatty() else sys.maxsize
         print(printable(list_logs(logs, width)))
@@ -306,9 +306,11 @@ def check(
     from crpipe.check.check import open_files
 
     campaign = open_files(Settings.campaign(options=source))  # only a listing needs the reader's options
-    known = tuple(dict.fromkeys((*campaign.ranges, *campaign.chain.names, CONSOLIDATED, OUTLIERS)))
-    asked = [pick(name, known, "range or link") for name in names or ()]
-    report = check_campaign(campaign, asked, Terminal(), exports=export or (), processes=jobs, source=source)
+    all_names = tuple(dict.fromkeys((*campaign.ranges, *campaign.chain.names, CONSOLIDATED, OUTLIERS)))
+    selected = [pick(name, all_names, "range or link") for name in names or ()]
+    report = check_campaign(
+        campaign, selected, Terminal(), exports=export or (), processes=jobs, source=source
+    )
     errors = report.errors
     for why, parts in _by_reason(report).items():
         more = f", … ({len(parts)} in all)" if len(parts) > _SHOWN else ""
@@ -371,7 +373,7 @@ def verify_shards(
     from crpipe.events.shard_manifest import read_layout, verifiable, verify
 
     config = Settings.campaign(options=False)
-    asked = [name if name == CONSOLIDATED else find_range(config, name) for name in names or ()]
-    for folder in verifiable(config.paths(), map(str, config.all_ranges()), asked):
+    selected = [name if name == CONSOLIDATED else find_range(config, name) for name in names or ()]
+    for folder in verifiable(config.paths(), map(str, config.all_ranges()), selected):
         totals = verify(folder, deep=deep)
         print(f"{folder}: {read_layout(folder).count(*totals)}, good")

@@ -105,20 +105,20 @@ def _can_ask() -> bool:
 
 def _asked(answers: Answers, folder: Path) -> Answers:
     """Ask for what no option named; a wrong answer is asked again."""
-    from crpipe.setup.init import complete, default_run, starter_of, starters
+    from crpipe.setup.init import complete, default_run, find_init_config, init_configs
 
     workload = answers.workload
     if not workload:
-        for name, starter in starters().items():
-            show(f"  {name:10s} {starter.about}")
-        workload = typer.prompt("workload (one of these, or module:Name)", default=next(iter(starters())))
-    starter = starter_of(workload)
+        for name, init_config in init_configs().items():
+            show(f"  {name:10s} {init_config.about}")
+        workload = typer.prompt("workload (one of these, or module:Name)", default=next(iter(init_configs())))
+    init_config = find_init_config(workload)
     answers = dataclasses.replace(answers, workload=workload)
     answers = _asked_source(answers, folder)
     if not answers.reader and not answers.simulated:
-        for name, about in starter.readers.items():
+        for name, about in init_config.readers.items():
             show(f"  {name}: {about['about']}")
-        reader = typer.prompt("reader of these files", default=next(iter(starter.readers), None))
+        reader = typer.prompt("reader of these files", default=next(iter(init_config.readers), None))
         answers = dataclasses.replace(answers, reader=reader)
     completed, notes = complete(answers, folder)
     show("\n".join(notes))

@@ -86,18 +86,18 @@ def predict(
     request = TableRequest(
         campaign=campaign, checkpoint=path, inputs=files, out=out, device=device, seed=seed
     )
-    chosen = [name.strip() for name in columns.split(",") if name.strip()]
-    events = predict_files(request, Terminal(), tables=_tables(table or ()), columns=chosen)
+    names = [name.strip() for name in columns.split(",") if name.strip()]
+    events = predict_files(request, Terminal(), tables=_tables(table or ()), columns=names)
     print(describe_table(out, events))
 
 
-def _of_checkpoint(asked: str) -> tuple[Campaign, Path]:
+def _of_checkpoint(checkpoint: str) -> tuple[Campaign, Path]:
     """Open the campaign as its files describe it, and find what --checkpoint names."""
     from crpipe.campaign.campaign import Campaign
     from crpipe.inference.checkpoints import find_checkpoint
 
     campaign = Campaign.open(Settings.config(), layout="recorded")
-    return campaign, find_checkpoint(asked, campaign.paths, lambda: campaign.chain.names)
+    return campaign, find_checkpoint(checkpoint, campaign.paths, lambda: campaign.chain.names)
 
 
 def describe_table(out: Path, events: int) -> str:
@@ -118,11 +118,11 @@ def describe_table(out: Path, events: int) -> str:
 
 def _tables(given: Iterable[str]) -> dict[str, Path]:
     tables = {}
-    for each in given:
-        name, equals, path = each.partition("=")
+    for option in given:
+        name, equals, path = option.partition("=")
         if not (name and equals and path):
             raise typer.BadParameter(
-                f"--table {each}: expected NAME=FILE, for example meta=test_meta.parquet"
+                f"--table {option}: expected NAME=FILE, for example meta=test_meta.parquet"
             )
         tables[name] = Path(path)
     return tables

@@ -42,7 +42,7 @@ from crpipe.config.sections import (
 from crpipe.core.causes import OF_PROGRAMS, is_present, refuse_machine_error, retry_io
 from crpipe.core.errors import ConfigError
 from crpipe.core.paths import Paths
-from crpipe.core.ranges import Range, expand, make_chain
+from crpipe.core.ranges import Range, make_chain, make_ranges
 from crpipe.core.records import NumberedFiles
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ class Config(Section):
         # Without range directories the last range holds what is left.
         by_files = bool(where) and "{range}" not in where and not self.simulates()
         ragged = self.ranges.last == AUTO or by_files
-        return expand(self.ranges.first, last, self.ranges.step, skipped, ragged=ragged)
+        return make_ranges(self.ranges.first, last, self.ranges.step, skipped, ragged=ragged)
 
     def last_file(self) -> int:
         """Last file number; with ``ranges.last: auto`` the one that the first listing recorded."""
@@ -376,14 +376,14 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 
 
 def _scoped(section: BaseModel, scopes: set[str], prefix: str = "") -> Tree:
-    found: Tree = {}
+    keys: Tree = {}
     for name, info in type(section).model_fields.items():
         value = getattr(section, name)
         if isinstance(value, BaseModel):
-            found |= _scoped(value, scopes, f"{prefix}{name}.")
+            keys |= _scoped(value, scopes, f"{prefix}{name}.")
         elif isinstance(info.json_schema_extra, dict) and info.json_schema_extra["scope"] in scopes:
-            found[f"{prefix}{name}"] = list(value) if isinstance(value, tuple) else value
-    return found
+            keys[f"{prefix}{name}"] = list(value) if isinstance(value, tuple) else value
+    return keys
 
 
 def _read_yaml(path: Path) -> Tree:
@@ -410,11 +410,11 @@ def _fault(text: str, error: Exception) -> str:
         return " ".join(str(error).split())
     begin = getattr(error, "context_mark", None) or mark
     said = " ".join(filter(None, (getattr(error, "context", None), getattr(error, "problem", None))))
-    told = f"line {mark.line + 1}, column {mark.column + 1}: {said}"
+    message = f"line {mark.line + 1}, column {mark.column + 1}: {said}"
     near = text.splitlines()[begin.line : mark.line + 1]
     if any(_PLACEHOLDER.search(_QUOTED.sub("", line.partition(" #")[0])) for line in near):
-        return f"{told}; {BRACES}"
-    return told
+        return f"{message}; {BRACES}"
+    return message
 
 
 def _merge(into: Tree, tree: Tree, source: str, origin: dict[str, str], prefix: str = "") -> None:

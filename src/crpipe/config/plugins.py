@@ -40,7 +40,7 @@ def options_class(key: str, name: str) -> type[BaseModel] | None:
     Raise ConfigError when the name has another form or its module cannot be imported.
     """
     module, attribute = _split(key, name)
-    wanted = attribute + _SUFFIX
+    class_name = attribute + _SUFFIX
     with _importing(key, name, module):
         spec = find_spec(module)
         if spec is None:
@@ -48,10 +48,10 @@ def options_class(key: str, name: str) -> type[BaseModel] | None:
         base = module if spec.submodule_search_locations is not None else module.rpartition(".")[0]
         beside = bool(base) and find_spec(f"{base}.options") is not None
         holder = import_module(f"{base}.options" if beside else module)
-    found = getattr(holder, wanted, None)
-    if found is not None and not (isinstance(found, type) and issubclass(found, BaseModel)):
-        raise ConfigError(f"{key}: {holder.__name__}:{wanted} is not a pydantic model")
-    return found
+    model = getattr(holder, class_name, None)
+    if model is not None and not (isinstance(model, type) and issubclass(model, BaseModel)):
+        raise ConfigError(f"{key}: {holder.__name__}:{class_name} is not a pydantic model")
+    return model
 
 
 def free_options(model: type[BaseModel] | None) -> set[str]:
@@ -70,14 +70,14 @@ def build(key: str, name: str, options: Mapping[str, Any], needed: Iterable[str]
     """
     module, attribute = _split(key, name)
     model = options_class(key, name)
-    found = find_class(key, name)
+    plugin = find_class(key, name)
     if model is None and hasattr(import_module(module), attribute + _SUFFIX):
         raise ConfigError(
             f"{key}: {module} holds {attribute}{_SUFFIX}, but a module `options` is beside it and holds all "
             "options: move the class there"
         )
     with plugin_errors(f"{key}: {name} cannot be built"):
-        built = found() if model is None else found(model.model_validate(dict(options)))
+        built = plugin() if model is None else plugin(model.model_validate(dict(options)))
     lacking = [member for member in needed if not hasattr(built, member)]
     if lacking:
         raise ConfigError(f"{key}: {name} has no {', no '.join(lacking)}; docs/workload.md shows an example")
@@ -89,10 +89,10 @@ def find_class(key: str, name: str) -> Any:
     module, attribute = _split(key, name)
     with _importing(key, name, module):
         holder = import_module(module)
-        found = getattr(holder, attribute, None)
-    if not callable(found):
+        plugin = getattr(holder, attribute, None)
+    if not callable(plugin):
         raise ConfigError(f"{key}: {module} has no class {attribute}{_offer(holder, attribute)}")
-    return found
+    return plugin
 
 
 def _split(key: str, name: str) -> tuple[str, str]:
@@ -116,13 +116,13 @@ def _importing(key: str, name: str, module: str) -> Iterator[None]:
 
 
 def renamed(dotted: str) -> str:
-    """Say the new name of a key, or of a module, that an earlier version had."""
+    """Return the new name of a key, or of a module, that an earlier version had."""
     text = files("crpipe.config").joinpath("renamed.yaml").read_text()
     new = yaml.safe_load(text).get(dotted)
     return f"; it is now called {new}" if new else ""
 
 
-def _offer(module: ModuleType, wanted: str) -> str:
+def _offer(module: ModuleType, class_name: str) -> str:
     """List the classes that a module offers, the nearest name first."""
     public = getattr(module, "__all__", None) or [
         name
@@ -130,6 +130,6 @@ def _offer(module: ModuleType, wanted: str) -> str:
         if inspect.isclass(value) and value.__module__ == module.__name__ and not name.startswith("_")
     ]
     names = sorted(name for name in public if not name.endswith(_SUFFIX))
-    near = difflib.get_close_matches(wanted, names, n=1)
+    near = difflib.get_close_matches(class_name, names, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
     return f"; it offers {', '.join(names)}{hint}" if names else "; it offers no class"

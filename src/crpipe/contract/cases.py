@@ -42,9 +42,9 @@ WEIGHTS = "contract_weight"  # event column of the contract's own weights, where
 _SHIPPED = "contract.yaml"  # what all cases of a workload share, and the cases
 
 
-def refuse(method: str, expected: str, found: str) -> NoReturn:
+def refuse(method: str, expected: str, actual: str) -> NoReturn:
     """Fail with one sentence; method: ``module:Class.method``."""
-    pytest.fail(f"{method}: expected {expected}, found {found}", pytrace=False)
+    pytest.fail(f"{method}: expected {expected}, found {actual}", pytrace=False)
 
 
 class Case:
@@ -137,10 +137,10 @@ class Case:
             for name in names:
                 simulator.write(self.range, name, self.config.seed, raw / name)
             return tuple(raw / name for name in names)
-        found = sorted(_local(self.config.source.uri))
-        if not found:
+        paths = sorted(_local(self.config.source.uri))
+        if not paths:
             raise ConfigError(f"{self.name}: no raw files to try; name some with --crpipe-data FILE")
-        return tuple(found[:2])
+        return tuple(paths[:2])
 
     @cached_property
     def events(self) -> Events:
@@ -165,11 +165,11 @@ class Case:
         seed: tuple[int, ...] = (),
     ) -> Batch:
         """Collate events as the trainer does, with their weights; PluginError when collate raises."""
-        chosen = np.arange(len(events)) if index is None else index
-        with WorkloadCall(workload, "collate", events, chosen):
-            batch = workload.collate(events, chosen, seed)
+        indices = np.arange(len(events)) if index is None else index
+        with WorkloadCall(workload, "collate", events, indices):
+            batch = workload.collate(events, indices, seed)
         weight = self.layout.weight or (WEIGHTS if WEIGHTS in events.columns else "")
-        return with_weights(batch, events, chosen, weight)
+        return with_weights(batch, events, indices, weight)
 
     def weighted(self, events: Events, weights: NDArray[Any]) -> Events:
         """Return the events with other weights, in the column of the layout if it has one."""
@@ -200,14 +200,14 @@ def cases_of(paths: Sequence[str], keys: Sequence[str], data: Sequence[str]) -> 
 def shipped_cases() -> list[Case]:
     """Return the cases of every workload of crpipe's own, from the ``contract.yaml`` in its folder."""
     workloads = files("crpipe.workloads")
-    described = [
+    campaigns = [
         yaml.safe_load(folder.joinpath(_SHIPPED).read_text())
         for folder in sorted(workloads.iterdir(), key=lambda each: each.name)
         if folder.joinpath(_SHIPPED).is_file()
     ]
     return [
         Case(validate({"run": name, **each["always"], **tree}))
-        for each in described
+        for each in campaigns
         for name, tree in each["cases"].items()
     ]
 

@@ -18,7 +18,7 @@ _CASES = pytest.StashKey[list[Case]]()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give the argument ``case`` of a test each plug-in of the kind that the test's module is about."""
+    """Parametrize ``case`` of a test with each plug-in of the kind that the test's module is about."""
     if "case" not in metafunc.fixturenames:
         return
     stash, kind = metafunc.config.stash, metafunc.module.KIND

@@ -54,8 +54,8 @@ def same_batches(one: Batch, other: Batch) -> bool:
 
 
 def _members(protocol: type) -> set[str]:
-    own = {name for name in vars(protocol) if not name.startswith("_")}
-    return own | {name for name in inspect.get_annotations(protocol) if not name.startswith("_")}
+    names = {name for name in vars(protocol) if not name.startswith("_")}
+    return names | {name for name in inspect.get_annotations(protocol) if not name.startswith("_")}
 
 
 def test_it_fits_its_reader(case: Case) -> None:
@@ -72,17 +72,17 @@ def test_it_fits_its_reader(case: Case) -> None:
 def test_optional_members_are_whole_and_have_their_names(case: Case) -> None:
     """A member that is misspelt, or one of two that belong together, is not used, and nobody is told."""
     workload = case.workload()
-    own = {name for name in dir(workload) if not name.startswith("_")}
-    known = {*WORKLOAD_MEMBERS, *_ALONE}
+    names = {name for name in dir(workload) if not name.startswith("_")}
+    members_of_protocols = {*WORKLOAD_MEMBERS, *_ALONE}
     for protocol in OPTIONAL:
         members = _members(protocol)
-        known |= members
+        members_of_protocols |= members
         methods = {name for name in members if inspect.isfunction(getattr(protocol, name, None))}
-        if own & methods and not members <= own:
-            lacking, there = sorted(members - own), sorted(own & members)
+        if names & methods and not members <= names:
+            lacking, there = sorted(members - names), sorted(names & members)
             refuse(case.plugin(KIND), f"{lacking[0]} beside {there[0]}", f"{there[0]} alone")
-    for name in sorted(own - known):
-        near = difflib.get_close_matches(name, sorted(known - own), n=1, cutoff=_NEAR)
+    for name in sorted(names - members_of_protocols):
+        near = difflib.get_close_matches(name, sorted(members_of_protocols - names), n=1, cutoff=_NEAR)
         if near:
             refuse(f"{case.plugin(KIND)}.{name}", f"the name {near[0]}", f"{name}, which nothing calls")
 

@@ -64,8 +64,8 @@ class Trial:
 
     def is_random(self, phase: Phase, events: Events) -> bool:
         """Return whether a loss depends on its random numbers."""
-        whole = [np.arange(len(events))]
-        one, other = (self.value(phase, events, whole, draw) for draw in (1, 2))
+        parts = [np.arange(len(events))]
+        one, other = (self.value(phase, events, parts, draw) for draw in (1, 2))
         return not math.isclose(one, other, rel_tol=1e-6)
 
     def compare(self, phase: Phase, one: _Side, other: _Side, law: str) -> None:
@@ -81,8 +81,8 @@ class Trial:
         allowed += _SIGMAS * math.sqrt((first.var() + second.var()) / len(draws)) if random else 0.0
         apart = abs(first.mean() - second.mean())
         if not apart <= allowed:
-            found = f"{first.mean():.6g} and {second.mean():.6g}"
-            refuse(self.named(phase), law, found)
+            losses = f"{first.mean():.6g} and {second.mean():.6g}"
+            refuse(self.named(phase), law, losses)
 
     def named(self, phase: Phase) -> str:
         """Name the loss of a phase."""
@@ -119,16 +119,16 @@ def test_every_parameter_is_in_a_phase(case: Case) -> None:
     places = {id(parameter): name for name, parameter in named.items()}
     trained: set[int] = set()
     for phase in trial.phases:
-        own = {id(parameter) for parameter in phase.params(trial.model)}
-        if not own:
+        of_phase = {id(parameter) for parameter in phase.params(trial.model)}
+        if not of_phase:
             refuse(f"{case.plugin(KIND)}.phases", f"parameters in phase {phase.name}", "none")
-        if not own <= places.keys():
+        if not of_phase <= places.keys():
             refuse(
                 f"{case.plugin(KIND)}.phases",
                 f"parameters of the model in {phase.name}",
                 "one of another model",
             )
-        trained |= own
+        trained |= of_phase
     left = [name for name, each in named.items() if each.requires_grad and id(each) not in trained]
     if left:
         refuse(
@@ -210,12 +210,12 @@ def test_an_event_counts_as_often_as_its_weight_says(case: Case, weight: float) 
     trial, events = Trial.of(case), case.events
     if not getattr(trial.workload, "weighted", False):
         pytest.skip("it is not `weighted`")
-    own = np.where(np.arange(len(events)) % 3 == 0, weight, 1.0)
-    copies = np.repeat(np.arange(len(events)), own.astype(int))
+    weights = np.where(np.arange(len(events)) % 3 == 0, weight, 1.0)
+    copies = np.repeat(np.arange(len(events)), weights.astype(int))
     alike = case.weighted(events.take(copies), np.ones(len(copies)))
     for phase in trial.phases:
         law = f"an event of weight {weight:g} to count like {weight:g} events"
-        given = case.weighted(events, own)
+        given = case.weighted(events, weights)
         trial.compare(phase, (given, _all(given)), (alike, _all(alike)), law)
 
 
@@ -237,7 +237,7 @@ def test_losses_and_gradients_are_finite(case: Case, precision: str) -> None:
     trial.model.train()
     reached: set[str] = set()
     for phase in trial.phases:
-        own = {id(parameter) for parameter in phase.params(trial.model)}
+        of_phase = {id(parameter) for parameter in phase.params(trial.model)}
         for what, events in _small_batches(case):
             trial.model.zero_grad(set_to_none=True)
             with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
@@ -247,7 +247,7 @@ def test_losses_and_gradients_are_finite(case: Case, precision: str) -> None:
             if loss.requires_grad:
                 loss.backward()  # type: ignore[no-untyped-call]
             for name, parameter in trial.model.named_parameters():
-                if parameter.grad is None or id(parameter) not in own:
+                if parameter.grad is None or id(parameter) not in of_phase:
                     continue
                 if parameter.grad.any():
                     reached.add(name)

@@ -104,9 +104,9 @@ def test_predictions_follow_from_their_arguments(case: Case) -> None:
     apart = _same(first, _columns(events, _predict(case, trained, events)), exactly=True)
     if apart:
         refuse(method, "the same prediction for the same seed", apart)
-    made = _predict(case, trained, events)
-    if isinstance(made, Events) and made.multiplicity.dtype != np.uint32:
-        refuse(method, "multiplicities of uint32", f"{made.multiplicity.dtype}")
+    prediction = _predict(case, trained, events)
+    if isinstance(prediction, Events) and prediction.multiplicity.dtype != np.uint32:
+        refuse(method, "multiplicities of uint32", f"{prediction.multiplicity.dtype}")
 
 
 def test_a_prediction_does_not_depend_on_the_other_events(case: Case) -> None:
@@ -216,16 +216,16 @@ def _judge(case: Case, trained: LoadedModel, truth: Events, numbers: dict[str, f
 def test_scores_of_model_and_baseline_are_finite(case: Case, tmp_path: Path) -> None:
     """All declared numbers, of all events and of few; figures are written; nothing is changed."""
     trained, events = case.trained(), case.events
-    found: dict[str, Events | Columns] = {"predictions": _predict(case, trained, events)}
+    predictions: dict[str, Events | Columns] = {"predictions": _predict(case, trained, events)}
     if isinstance(trained.workload, Baseline):
         with WorkloadCall(trained.workload, "baseline", events):
-            made = [trained.workload.baseline(events) for _ in range(2)]
+            baselines = [trained.workload.baseline(events) for _ in range(2)]
         method = f"{trained.name}.baseline"
-        columns, again = (checked_columns(each, len(events), method) for each in made)
+        columns, again = (checked_columns(each, len(events), method) for each in baselines)
         if _same(columns, again, exactly=True):
             refuse(method, "the same columns for the same events", "others")
-        found[BASELINE] = columns
-    for what, prediction in found.items():
+        predictions[BASELINE] = columns
+    for what, prediction in predictions.items():
         for count in (*(few for few in _FEW if few < len(events)), len(events)):
             truth, few = _sized(events, prediction, count)
             numbers = _score(case, trained, (truth, few), tmp_path / f"{count}-{what.split()[-1]}")
@@ -276,9 +276,9 @@ def test_histograms_are_arrays(case: Case) -> None:
     if not isinstance(trained.workload, Histograms):
         pytest.skip("it has no `histograms`")
     with torch.no_grad(), WorkloadCall(trained.workload, "histograms", events):
-        found = trained.workload.histograms(trained.model, events, torch.Generator().manual_seed(1))
-    bad = [name for name, values in found.items() if not np.isfinite(np.asarray(values, float)).all()]
-    if not found or bad:
+        histograms = trained.workload.histograms(trained.model, events, torch.Generator().manual_seed(1))
+    bad = [name for name, values in histograms.items() if not np.isfinite(np.asarray(values, float)).all()]
+    if not histograms or bad:
         refuse(f"{trained.name}.histograms", "named arrays of finite numbers", f"{bad or 'none'}")
 
 
@@ -299,30 +299,30 @@ def test_generated_events_follow_from_the_seed(case: Case) -> None:
             counts = np.asarray(workload.multiplicities(trained.model, asked, first))
             return counts, workload.generate(trained.model, asked, counts.astype(np.int64), second)
 
-    counts, made = drawn(1)
+    counts, generated = drawn(1)
     if counts.shape != (len(events),) or counts.dtype.kind not in "iu" or counts.min() < 0:
         refuse(
             f"{trained.name}.multiplicities",
             f"[{len(events)}] numbers of at least 0",
             f"{counts.dtype} {counts.shape}",
         )
-    check_generated(made, len(events), case.layout, f"{trained.name}.generate")
+    check_generated(generated, len(events), case.layout, f"{trained.name}.generate")
     method = f"{trained.name}.generate"
-    if not np.array_equal(made.multiplicity, counts):
+    if not np.array_equal(generated.multiplicity, counts):
         refuse(method, "the numbers of items that were asked for", "others")
     lost = [
         name
         for name, values in events.columns.items()
-        if name not in made.columns or not np.array_equal(made.columns[name], values)
+        if name not in generated.columns or not np.array_equal(generated.columns[name], values)
     ]
     if lost:
         refuse(method, f"the column {lost[0]} as it was given", "another one")
-    if not np.isfinite(made.items).all():
+    if not np.isfinite(generated.items).all():
         refuse(method, "finite items", "others")
     counts_again, same = drawn(1)
     if not np.array_equal(counts, counts_again):
         refuse(f"{trained.name}.multiplicities", "the same numbers for the same seed", "others")
-    if not same_events(made, same):
+    if not same_events(generated, same):
         refuse(method, "the same events for the same seed", "others")
-    if len(made.items) and same_events(made, drawn(2)[1]):
+    if len(generated.items) and same_events(generated, drawn(2)[1]):
         refuse(method, "other events for another seed", "the same ones")

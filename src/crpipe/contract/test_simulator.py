@@ -103,16 +103,18 @@ def test_events_simulated_again_are_those_events(case: Case) -> None:
         pytest.skip("it has no `again`")
     method, events = f"{case.plugin(KIND)}.again", case.events
     before = {name: values.copy() for name, values in events.columns.items()}
-    made, same, other = (case.simulator().again(events.columns, seed) for seed in (1, 1, 2))
+    simulated, same, other = (case.simulator().again(events.columns, seed) for seed in (1, 1, 2))
     if any((values != before[name]).any() for name, values in events.columns.items()):
         refuse(method, "the columns that it was given unchanged", "other values")
-    if len(made) != len(events) or made.items.shape[1] != len(case.layout.items):
+    if len(simulated) != len(events) or simulated.items.shape[1] != len(case.layout.items):
         refuse(
-            method, f"{len(events)} events of the layout", f"{len(made)} with {made.items.shape[1]} columns"
+            method,
+            f"{len(events)} events of the layout",
+            f"{len(simulated)} with {simulated.items.shape[1]} columns",
         )
-    if not same_events(made, same):
+    if not same_events(simulated, same):
         refuse(method, "the same events for the same seed", "others")
-    if same_events(made, other):
+    if same_events(simulated, other):
         refuse(method, "other events for another seed", "the same ones")
 
 

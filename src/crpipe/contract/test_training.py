@@ -25,7 +25,7 @@ from crpipe.inference.checkpoints import open_its_reader, open_model
 from crpipe.inference.export import CONFIG, Exportable, export_model
 from crpipe.inference.predictor import Predictor
 from crpipe.source.side_tables import stage_tables
-from crpipe.train.checkpoints import Store
+from crpipe.train.checkpoints import CheckpointStore
 from crpipe.train.link_plan import LinkPlan
 from crpipe.train.loop import Trainer
 from crpipe.train.ranks import World
@@ -112,7 +112,7 @@ def train(case: Case, campaign: Campaign, stop: StopRequest | None = None) -> Sa
     """Train the first link as `crpipe train` does, to its end or until ``stop`` ends it."""
     link = campaign.chain.links[0]
     workload = case.workload()
-    store = Store(campaign.paths.store(link.name), "0" * 16)
+    store = CheckpointStore(campaign.paths.store(link.name), "0" * 16)
     plan = LinkPlan(campaign, link)
     world = World(0, 1, torch.device("cpu"))
     saved = Trainer(plan, workload, world, NullProgress(), store, stop or StopRequest()).run()
@@ -187,14 +187,14 @@ def test_graphs_that_differ_from_the_model_are_refused(case: Case, tmp_path: Pat
     campaign = tiny_campaign(case, tmp_path / "campaign")
     trained = open_model(campaign, train(case, campaign).path)
     workload: Any = trained.workload
-    made = provenance(trained, open_its_reader(trained).layout, campaign, NullProgress())
+    origin = provenance(trained, open_its_reader(trained).layout, campaign, NullProgress())
     with torch.no_grad():
         for weight in trained.model.parameters():
             weight.fill_(torch.nan)
     out = tmp_path / "out"
     out.mkdir()
     try:
-        workload.graphs(trained.model, made, out)
+        workload.graphs(trained.model, origin, out)
     except MissingExtra as error:
         pytest.skip(str(error))
     except CrpipeError:

@@ -142,10 +142,10 @@ def number_of(error: BaseException) -> int:
         return int(error.errno)
     if isinstance(error, OSError | RuntimeError):
         text = str(error)
-        if found := _BY_TEXT.search(text):
-            return int(found[1])
-        if found := _NAMED.search(text):
-            return _NAMES[found[1]]
+        if match := _BY_TEXT.search(text):
+            return int(match[1])
+        if match := _NAMED.search(text):
+            return _NAMES[match[1]]
     return 0
 
 
@@ -156,13 +156,13 @@ def meaning_of(number: int) -> Meaning:
 
 def machine_error(
     error: BaseException | None,
-    place: Path | str | None = None,
+    path: Path | str | None = None,
     leave: frozenset[int] = frozenset(),
     behind: frozenset[int] | None = None,
 ) -> MachineError | None:
     """Translate an exception that is, or was caused by, an error of the machine; else give nothing.
 
-    place: what is read or written, where the error does not name it. leave: errno that are not judged here.
+    path: what is read or written, where the error does not name it. leave: errno that are not judged here.
     behind: the same for errors that it was raised after, which need not be its cause.
     """
     seen: set[int] = set()
@@ -171,30 +171,30 @@ def machine_error(
         if isinstance(error, MachineError):
             return error
         number = number_of(error)
-        if not number and lacks_memory(error, place):
-            return _no_memory(error, place)
+        if not number and lacks_memory(error, path):
+            return _no_memory(error, path)
         if number and number not in leave:
-            return _refused(error, number, place)
+            return _refused(error, number, path)
         leave = leave | OF_PROGRAMS if behind is None else behind
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return None
 
 
-def lacks_memory(error: BaseException, place: Path | str | None = None) -> bool:
+def lacks_memory(error: BaseException, path: Path | str | None = None) -> bool:
     """Return whether an exception says that there is too little memory, for a size that can be meant."""
     if isinstance(error, CrpipeError) or type(error).__name__ == "OutOfMemoryError":  # the last: of a GPU
         return False
     text = str(error)
     if not (isinstance(error, MemoryError) or _MEMORY.search(text)):
         return False
-    asked = _ASKED.search(text)
-    return asked is None or float(asked[1]) * _unit(asked[2]) < _most_of(place)
+    request = _ASKED.search(text)
+    return request is None or float(request[1]) * _unit(request[2]) < _most_of(path)
 
 
-def _most_of(place: Path | str | None) -> int:
+def _most_of(path: Path | str | None) -> int:
     """Return the bytes that a reader may need at once for one file."""
     try:
-        return min(_NEVER, max(_GIB, _EXPANDS * Path(place).stat().st_size)) if place else _NEVER
+        return min(_NEVER, max(_GIB, _EXPANDS * Path(path).stat().st_size)) if path else _NEVER
     except (OSError, ValueError):
         return _NEVER
 
@@ -203,23 +203,23 @@ def _unit(letter: str | None) -> int:
     return 1 << (10 * (_UNITS.index(letter) + 1)) if letter else 1
 
 
-def _no_memory(error: BaseException, place: Path | str | None) -> HostMemoryError:
+def _no_memory(error: BaseException, path: Path | str | None) -> HostMemoryError:
     text = " ".join(str(error).split())
-    said = f" ({text[:200]})" if text else ""
+    quoted = f" ({text[:200]})" if text else ""
     return HostMemoryError(
-        f"{place or 'this job'}: not enough memory{said}; nothing is wrong with the data: give the job more "
+        f"{path or 'this job'}: not enough memory{quoted}; nothing is wrong with the data: give the job more "
         "memory or run fewer jobs on this machine, then run the same command again"
     )
 
 
-def _refused(error: BaseException, number: int, place: Path | str | None) -> MachineError:
+def _refused(error: BaseException, number: int, path: Path | str | None) -> MachineError:
     named = getattr(error, "filename2", None) or getattr(error, "filename", None)
     where = os.fsdecode(named) if isinstance(named, str | bytes) else named
     meaning = meaning_of(number)
-    said = "" if number in _PLAIN else f"{os.strerror(number)} ({errno.errorcode.get(number, number)}): "
+    cause = "" if number in _PLAIN else f"{os.strerror(number)} ({errno.errorcode.get(number, number)}): "
     kind = HostMemoryError if number == errno.ENOMEM else _CLASSES[meaning.when]
     return kind(
-        f"{where or place or _SOMEWHERE}: {_WHAT.get(number, 'cannot read or write')}: {said}{meaning.text}, "
+        f"{where or path or _SOMEWHERE}: {_WHAT.get(number, 'cannot read or write')}: {cause}{meaning.text}, "
         "then run the same command again"
     )
 
@@ -227,12 +227,12 @@ def _refused(error: BaseException, number: int, place: Path | str | None) -> Mac
 class MachineWatch:
     """Raise the MachineError of an exception in the block that is the machine's; all others pass unchanged.
 
-    place: what is read or written in the block, where the exception does not name it.
+    path: what is read or written in the block, where the exception does not name it.
     leave: errno that the block's caller judges.
     """
 
-    def __init__(self, place: Path | str | None = None, leave: frozenset[int] = frozenset()) -> None:
-        self._place, self._leave = place, leave
+    def __init__(self, path: Path | str | None = None, leave: frozenset[int] = frozenset()) -> None:
+        self._path, self._leave = path, leave
 
     def __enter__(self) -> None:
         """Begin the block."""
@@ -242,19 +242,19 @@ class MachineWatch:
     ) -> None:
         """Raise the MachineError in place of the block's exception."""
         if isinstance(error, Exception) and not isinstance(error, CrpipeError):
-            refuse_machine_error(error, self._place, self._leave)
+            refuse_machine_error(error, self._path, self._leave)
 
 
 def refuse_machine_error(
     error: BaseException,
-    place: Path | str | None = None,
+    path: Path | str | None = None,
     leave: frozenset[int] = frozenset(),
     behind: frozenset[int] | None = None,
 ) -> None:
     """Raise the MachineError of an exception that is the machine's; else return: the bytes may be wrong."""
-    found = machine_error(error, place, leave, behind)
-    if found is not None:
-        raise found from error
+    refusal = machine_error(error, path, leave, behind)
+    if refusal is not None:
+        raise refusal from error
 
 
 class plugin_errors:  # noqa: N801 - a context manager, read like a function
@@ -292,12 +292,12 @@ def _line_of(error: Exception) -> str:
     if not frames:
         return f"{type(error).__name__}: {text}"
     last = frames[-1]
-    place = "/".join(Path(last.filename).parts[-2:])
-    return f"{type(error).__name__}: {text} ({place}, line {last.lineno})"
+    file = "/".join(Path(last.filename).parts[-2:])
+    return f"{type(error).__name__}: {text} ({file}, line {last.lineno})"
 
 
 def retry_io(operation: Callable[[], Answer], path: Path | None = None) -> Answer:
-    """Do an operation that can be repeated; again, for some seconds, where the table says: soon.
+    """Run an operation, and retry it for some seconds where the table says: soon.
 
     Also where a file was not found that is there: its name may be seen late. path: the file, where the error
     does not name it.
@@ -324,7 +324,7 @@ def is_seen(error: OSError, path: Path | None) -> bool:
 
 
 def is_there(path: Path) -> bool:
-    """Look for a file that a record says exists, for some seconds: another host may see it late."""
+    """Return whether a file that a record names exists, after some seconds: another host may see it late."""
     end = time.monotonic() + _SOON_S
     while not retry_io(path.exists):
         if time.monotonic() > end:
@@ -335,7 +335,7 @@ def is_there(path: Path) -> bool:
 
 
 def look_at(path: Path) -> os.stat_result | None:
-    """Look at what may well be missing; None where it is. A first no is asked again, past any cache."""
+    """Return the status of what may be missing, or None. A first no is asked again, past any cache."""
     try:
         return retry_io(path.stat)
     except ValueError:  # a name that none can have
@@ -353,14 +353,14 @@ def is_present(path: Path) -> bool:
 
 def is_folder(path: Path) -> bool:
     """Return whether a name is there, and is a directory; see ``look_at``."""
-    found = look_at(path)
-    return found is not None and stat.S_ISDIR(found.st_mode)
+    status = look_at(path)
+    return status is not None and stat.S_ISDIR(status.st_mode)
 
 
 def is_plain(path: Path) -> bool:
     """Return whether a name is there, and is a file; see ``look_at``."""
-    found = look_at(path)
-    return found is not None and stat.S_ISREG(found.st_mode)
+    status = look_at(path)
+    return status is not None and stat.S_ISREG(status.st_mode)
 
 
 def _ask_again(folder: Path) -> None:

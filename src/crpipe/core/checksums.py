@@ -73,9 +73,9 @@ def parse(header: str) -> tuple[str, str] | None:
     Servers disagree on the spelling: XRootD 5.5 sends crc32c in base64, newer ones in hexadecimal; adler32
     comes in hexadecimal, sometimes without leading zeros; md5 in base64 (RFC 3230).
     """
-    found = dict(part.strip().partition("=")[::2] for part in header.split(","))
+    digests = dict(part.strip().partition("=")[::2] for part in header.split(","))
     for algorithm, digits in _DIGITS.items():
-        value = next((text for name, text in found.items() if name.strip().lower() == algorithm), "")
+        value = next((text for name, text in digests.items() if name.strip().lower() == algorithm), "")
         plain = _hexadecimal(value.strip(), digits)
         if plain:
             return algorithm, plain

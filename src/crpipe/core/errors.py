@@ -196,19 +196,19 @@ _PASSING_OF_PYTHON = (OSError, MemoryError, KeyboardInterrupt, SystemExit)
 
 def is_retryable(kind: str) -> bool:
     """Return whether waiting may repair an error of this class name; empty: a killed job."""
-    found = globals().get(kind) or getattr(builtins, kind, None)
-    if not (isinstance(found, type) and issubclass(found, BaseException)):
+    error_type = globals().get(kind) or getattr(builtins, kind, None)
+    if not (isinstance(error_type, type) and issubclass(error_type, BaseException)):
         return True
-    if not issubclass(found, CrpipeError):
-        return issubclass(found, _PASSING_OF_PYTHON)
-    judged = next((each for each in found.__mro__ if each in (*_RETRYABLE, *_LASTING, *_PERMANENT)), None)
-    return judged in _RETRYABLE
+    if not issubclass(error_type, CrpipeError):
+        return issubclass(error_type, _PASSING_OF_PYTHON)
+    base = next((each for each in error_type.__mro__ if each in (*_RETRYABLE, *_LASTING, *_PERMANENT)), None)
+    return base in _RETRYABLE
 
 
 def code_of(kind: str) -> int:
     """Return the exit code of an error of this class name; 1 for one that is not crpipe's."""
-    found = globals().get(kind)
-    return found.exit_code if isinstance(found, type) and issubclass(found, CrpipeError) else 1
+    error_type = globals().get(kind)
+    return error_type.exit_code if isinstance(error_type, type) and issubclass(error_type, CrpipeError) else 1
 
 
 def exit_code_is_retryable(code: int) -> bool:

@@ -192,12 +192,12 @@ def rename(part: Path, path: Path) -> None:
     A file server may do it, lose its answer, and be asked again: then ``part`` is not there any more, and
     ``path`` is what it was.
     """
-    found = retry_io(part.stat)
+    status = retry_io(part.stat)
     try:
         retry_io(lambda: part.replace(path))
     except FileNotFoundError:
         with contextlib.suppress(OSError):
-            if not part.exists() and os.path.samestat(found, path.stat()):
+            if not part.exists() and os.path.samestat(status, path.stat()):
                 return
         raise
 
@@ -297,7 +297,7 @@ def _sha256(path: Path) -> str:
 
 
 def drop_page_cache(path: Path) -> None:
-    """Let the next reading of a flushed file come from the disk; where that cannot be asked, do nothing."""
+    """Drop a flushed file from the page cache; where that cannot be asked, do nothing."""
     with contextlib.suppress(OSError):
         handle = os.open(path, os.O_RDONLY)
         try:
@@ -307,7 +307,7 @@ def drop_page_cache(path: Path) -> None:
 
 
 def fadvise(handle: int, advice: str, start: int = 0, length: int = 0) -> None:
-    """Tell the page cache that a part of an open file is needed soon (WILLNEED) or not again (DONTNEED).
+    """Announce that a part of an open file is needed soon (WILLNEED) or not again (DONTNEED).
 
     DONTNEED drops what is on the disk, and begins to write what is not. No length means to the end. Where the
     cache takes no advice, nothing happens.

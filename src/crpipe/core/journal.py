@@ -152,7 +152,7 @@ def ends_of(*paths: Path) -> dict[Path, int]:
 
     What is new is known by its place: the clocks of nodes may differ from that of the head.
     """
-    return {path: found.st_size if (found := look_at(path)) else 0 for path in paths}
+    return {path: status.st_size if (status := look_at(path)) else 0 for path in paths}
 
 
 def metric_rows(rows: Iterable[Any]) -> list[Row]:
@@ -212,11 +212,11 @@ class History:
 
 def histories(rows: Iterable[Row]) -> dict[str, History]:
     """Group journal rows by range."""
-    found: dict[str, History] = {}
+    by_range: dict[str, History] = {}
     for row in rows:
         if all(isinstance(row.get(name), kind) for name, kind in _ATTEMPT.items()):
-            found.setdefault(row.get("range", ""), History()).add(row)
-    return found
+            by_range.setdefault(row.get("range", ""), History()).add(row)
+    return by_range
 
 
 def may_live(row: Row) -> bool:

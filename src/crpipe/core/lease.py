@@ -42,14 +42,14 @@ _LOCAL_OPTIONS = frozenset(("localflock", "local_lock=all", "local_lock=flock", 
 class Mount:
     """One mounted file system: where, of which type, with which options."""
 
-    place: str
+    folder: str
     kind: str
     options: tuple[str, ...]
 
     def describe(self) -> str:
         """Name type and place, and the options that concern locks."""
         about = [option for option in self.options if option.endswith("lock") or "local_lock" in option]
-        return " ".join([f"{self.kind} at {self.place}", *([f"with {','.join(about)}"] if about else [])])
+        return " ".join([f"{self.kind} at {self.folder}", *([f"with {','.join(about)}"] if about else [])])
 
     def of_one_host(self) -> bool:
         """Return whether this is a disk of one host; others see it only where it is exported."""
@@ -75,17 +75,17 @@ def mount_of(path: Path, mounts: Path = _MOUNTS) -> Mount | None:
         rows = mounts.read_text(errors="replace").splitlines()
     except OSError:
         return None
-    real, found = path.resolve(), None
+    real, deepest = path.resolve(), None
     for row in rows:
         mount = _parse_mount(row)
         # Later rows are mounted over earlier ones at the same place.
         if (
             mount
-            and real.is_relative_to(mount.place)
-            and (found is None or len(mount.place) >= len(found.place))
+            and real.is_relative_to(mount.folder)
+            and (deepest is None or len(mount.folder) >= len(deepest.folder))
         ):
-            found = mount
-    return found
+            deepest = mount
+    return deepest
 
 
 def _parse_mount(row: str) -> Mount | None:
@@ -94,8 +94,8 @@ def _parse_mount(row: str) -> Mount | None:
     before, after = left.split(" "), right.split(" ")
     if len(before) < 6 or len(after) < 3:  # noqa: PLR2004 - the fields of proc(5)
         return None
-    place = before[4].encode().decode("unicode_escape")  # a space is written \040
-    return Mount(place, after[0], (*before[5].split(","), *after[2].split(",")))
+    folder = before[4].encode().decode("unicode_escape")  # a space is written \040
+    return Mount(folder, after[0], (*before[5].split(","), *after[2].split(",")))
 
 
 Row = dict[str, Any]
@@ -111,7 +111,7 @@ _NO_LOCKS = frozenset((errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOL
 
 def owner_of(path: Path) -> str:
     """Describe who holds (or last held) the lease file."""
-    return _described(_read(path))
+    return _holder_of(_read(path))
 
 
 def is_held(path: Path) -> bool:
@@ -157,7 +157,7 @@ class Lease:
             time.sleep(_READ_AGAIN_S)  # a server that is down for a moment
         if row.get("id") != self.row["id"]:
             raise LeaseError(
-                f"{self.path.parent}: taken over by {_described(row)} while this job did not answer; that "
+                f"{self.path.parent}: taken over by {_holder_of(row)} while this job did not answer; that "
                 "one goes on with it"
             )
 
@@ -347,7 +347,7 @@ def _read(path: Path) -> Row:
     return row if isinstance(row, dict) else {}
 
 
-def _described(row: Row) -> str:
+def _holder_of(row: Row) -> str:
     if "pid" not in row or "host" not in row:
         return "an unknown process"
     job = f", Slurm job {row['slurm_job']}" if row.get("slurm_job") else ""

@@ -38,7 +38,7 @@ def roles_of(part: Part) -> tuple[Role, Role]:
 CONSOLIDATED = "consolidated"
 BEST = ".best.json"  # ends the name of what points to the best checkpoint of a link
 MANIFEST = "manifest.json"  # of a folder of shards
-DROPPED, FORKS = "dropped.json", "forks.json"
+DELETED_CHECKPOINTS, FORKS = "dropped.json", "forks.json"
 FINISHED = ".finished"  # folder of the record of a split or an evaluation, beside its results
 HASHES = "hashes.json"  # in such a record, and beside the consolidated outliers: the sha256 of each file
 # Of an evaluation: its declared files, with a second name in FINISHED, and there what they follow from.
@@ -180,9 +180,9 @@ class Paths:
         """Which weights the first link took from ``train.init_from``, and which were left out."""
         return self.run_dir() / "init_from.json"
 
-    def dropped(self) -> Path:
+    def deleted_checkpoints(self) -> Path:
         """The checkpoints that `crpipe clean` deleted, with their receipts."""
-        return self.run_dir() / DROPPED
+        return self.run_dir() / DELETED_CHECKPOINTS
 
     def forks(self) -> Path:
         """Which checkpoint of this run each fork begins with; `crpipe clean` keeps them."""

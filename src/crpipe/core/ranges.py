@@ -42,7 +42,7 @@ class Range:
         return cls(int(match[1]), int(match[2]))
 
 
-def expand(
+def make_ranges(
     first: int, last: int, step: int, skip: frozenset[Range], *, ragged: bool = False
 ) -> tuple[Range, ...]:
     """List the ranges of ``step`` files each that tile first..last, without those in ``skip``.
@@ -92,11 +92,13 @@ def pick(text: str, names: Sequence[str], what: str) -> str:
         return text
     if text.isascii() and text.isdecimal() and str(int(text)) == text and int(text) < len(names):
         return names[int(text)]
-    found = [name for name in names if text and name.startswith(text)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise ConfigError(f"{text}: begins {len(found)} {what}s of this campaign: {some(found)}; name one")
+    matches = [name for name in names if text and name.startswith(text)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise ConfigError(
+            f"{text}: begins {len(matches)} {what}s of this campaign: {some(matches)}; name one"
+        )
     near = get_close_matches(text, names, n=1)
     hint = (
         f"did you mean {near[0]}?" if near else "name one in full, by its beginning, or by its number from 0"
@@ -132,8 +134,8 @@ class ChainLink:
     ranges: tuple[str, ...]
     round: int
     parent: str
-    begins: int
-    ends: int
+    ranges_before: int
+    ranges_after: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,13 +182,13 @@ class Chain:
         """List the links that train on a range, one for each round."""
         return tuple(link for link in self.links if name in link.ranges)
 
-    def seen(self, link: ChainLink) -> tuple[str, ...]:
+    def ranges_trained_by(self, link: ChainLink) -> tuple[str, ...]:
         """List the ranges that were trained on once ``link`` is finished."""
-        return self.ranges[: min(link.ends, len(self.ranges))]
+        return self.ranges[: min(link.ranges_after, len(self.ranges))]
 
 
 def make_chain(
-    tiles: Sequence[Range],
+    all_ranges: Sequence[Range],
     ranges: Sequence[Range],
     ranges_per_link: int,
     rounds: int,
@@ -195,33 +197,33 @@ def make_chain(
 ) -> Chain:
     """Form the links of a campaign.
 
-    tiles: all its ranges, skipped ones included: they alone decide which ranges form a link. ranges_per_link:
-    0 for all in one link. Example: tiles A B C D, of which B is skipped, two in a link, two rounds: the links
-    A-B (on A), C-D, A-B.2 (on A), C-D.2.
+    all_ranges: skipped ones, too: they alone decide which ranges form a link. ranges_per_link: 0 for all in
+    one link. Example: ranges A B C D, of which B is skipped, two in a link, two rounds: the links A-B (on A),
+    C-D, A-B.2 (on A), C-D.2.
     """
-    size = ranges_per_link or len(tiles)
+    size = ranges_per_link or len(all_ranges)
     kept = frozenset(ranges)
     links: list[ChainLink] = []
     trained = 0
     for turn in range(1, rounds + 1):
-        for start in range(0, len(tiles), size):
-            share = tiles[start : start + size]
-            chosen = tuple(str(tile) for tile in share if tile in kept)
-            if chosen:
-                whole = str(Range(share[0].first, share[-1].last))
-                name = whole if turn == 1 else f"{whole}.{turn}"
+        for start in range(0, len(all_ranges), size):
+            share = all_ranges[start : start + size]
+            of_link = tuple(str(each) for each in share if each in kept)
+            if of_link:
+                span = str(Range(share[0].first, share[-1].last))
+                name = span if turn == 1 else f"{span}.{turn}"
                 parent = links[-1].name if links else ""
-                links.append(ChainLink(name, chosen, turn, parent, trained, trained + len(chosen)))
-                trained += len(chosen)
+                links.append(ChainLink(name, of_link, turn, parent, trained, trained + len(of_link)))
+                trained += len(of_link)
     if has_outliers:
         links.append(ChainLink(OUTLIERS, (), rounds, links[-1].name, trained, trained))
-    return Chain(tuple(links), tuple(str(tile) for tile in tiles if tile in kept))
+    return Chain(tuple(links), tuple(str(each) for each in all_ranges if each in kept))
 
 
-def key_of(name: str, fingerprint: str, parent: str, ranges: Sequence[str] = ()) -> str:
+def checkpoint_key(name: str, fingerprint: str, parent: str, ranges: Sequence[str] = ()) -> str:
     """Identify the result of training ``name`` under ``fingerprint`` on top of the checkpoint ``parent``.
 
     ranges: those that the link trains on; another choice of them gives another key.
     """
-    own = [] if tuple(ranges) in ((), (name,)) else [list(ranges)]
-    return digest([name, fingerprint, parent, *own])
+    other_ranges = [] if tuple(ranges) in ((), (name,)) else [list(ranges)]
+    return digest([name, fingerprint, parent, *other_ranges])

@@ -38,7 +38,7 @@ class Record:
     unknown: Mapping[str, Any] = field(default_factory=dict)
 
     def __init_subclass__(cls, files: str = "") -> None:
-        """Let ``read_json``, too, check the files whose last names match ``files``."""
+        """Register the class: ``read_json``, too, checks the files whose last names match ``files``."""
         if files:
             FORMS[files] = cls.from_json
 

@@ -147,14 +147,14 @@ def compact(value: float) -> str:
 
 def duration(seconds: float) -> str:
     """Write a duration in its two largest units."""
-    whole = round(seconds)
-    if whole < _MINUTE:
-        return f"{whole} s"
-    if whole < _HOUR:
-        return f"{whole // _MINUTE} min"
-    if whole < _DAY:
-        return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE:02d} min"
-    return f"{whole // _DAY} d {whole % _DAY // _HOUR} h"
+    rounded = round(seconds)
+    if rounded < _MINUTE:
+        return f"{rounded} s"
+    if rounded < _HOUR:
+        return f"{rounded // _MINUTE} min"
+    if rounded < _DAY:
+        return f"{rounded // _HOUR} h {rounded % _HOUR // _MINUTE:02d} min"
+    return f"{rounded // _DAY} d {rounded % _DAY // _HOUR} h"
 
 
 def moment(timestamp: float) -> str:

@@ -99,11 +99,11 @@ class Events:
     def _gather_columns(self, index: NDArray[np.integer[Any]]) -> Events:
         """Gather events with the same number of items, column by column; they stay columns."""
         width = self.items.shape[1]
-        found = [column.reshape(len(self), -1)[index] for column in self.items.T]
+        columns = [column.reshape(len(self), -1)[index] for column in self.items.T]
         return derived(
             {name: column.take(index) for name, column in self.columns.items()},
             self.multiplicity.take(index),
-            np.stack(found).reshape(width, -1).T,
+            np.stack(columns).reshape(width, -1).T,
         )
 
 

@@ -81,11 +81,11 @@ def format_of(path: Path) -> FileFormat:
     """Name the format of a file by its bytes, UNKNOWN where they say nothing; raise OSError."""
     with path.open("rb") as file:
         head = file.read(_HEAD)
-        found = _by_head(head)
-        if found is not UNKNOWN:
-            return found
-        for place in _USER_BLOCKS:
-            file.seek(place)
+        file_format = _by_head(head)
+        if file_format is not UNKNOWN:
+            return file_format
+        for offset in _USER_BLOCKS:
+            file.seek(offset)
             if file.read(len(_HDF5)) == _HDF5:
                 return FileFormat("HDF5", "an HDF5 file")
     if not head.strip(b"\0"):
@@ -155,8 +155,8 @@ def refuse_unread(path: Path, footer: pq.FileMetaData) -> None:
     spans, indexed = [], False
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
-        for place in range(group.num_columns):
-            column = group.column(place)
+        for index in range(group.num_columns):
+            column = group.column(index)
             if column.file_path:
                 raise FormatError(
                     f"{path}: its rows are in another file ({column.file_path}): this is the summary of a "
@@ -215,14 +215,14 @@ def _is_zero(file: BinaryIO, first: int, end: int) -> bool:
     return True
 
 
-def _find(file: BinaryIO, wanted: bytes, end: int) -> int:
+def _find(file: BinaryIO, pattern: bytes, end: int) -> int:
     """Find bytes in a file, a window at a time; 0 where they are not."""
     file.seek(0)
     at, kept = 0, b""
     while at < end:
         block = kept + file.read(_WINDOW)
-        place = block.find(wanted)
-        if place >= 0:
-            return at - len(kept) + place
-        at, kept = at + len(block) - len(kept), block[-len(wanted) :]
+        index = block.find(pattern)
+        if index >= 0:
+            return at - len(kept) + index
+        at, kept = at + len(block) - len(kept), block[-len(pattern) :]
     return 0

@@ -130,10 +130,10 @@ def check_binnings(layout: Layout, binnings: Mapping[str, Binning]) -> None:
             )
 
 
-def check_wanted(name: str, wanted: Iterable[str], given: Iterable[str], layout: Layout) -> None:
+def check_wanted(name: str, required: Iterable[str], given: Iterable[str], layout: Layout) -> None:
     """Raise ConfigError when the workload ``name`` wants the histogram of a column that is not counted."""
     fields = {field.name: field for field in layout.events}
-    for column in sorted({*wanted} - {*given}):
+    for column in sorted({*required} - {*given}):
         if column not in fields:
             raise ConfigError(
                 f"train.workload: {name} wants a histogram of {column}, which is no event column of the "

@@ -72,7 +72,9 @@ class Layout:
 
     def describe(self) -> dict[str, Any]:
         """Return the layout as JSON values."""
-        columns = {kind: [_described(field) for field in getattr(self, kind)] for kind in ("events", "items")}
+        columns = {
+            kind: [_describe_field(field) for field in getattr(self, kind)] for kind in ("events", "items")
+        }
         names = {name: list(getattr(self, name)) for name in ("group", "key")}
         return {"item": self.item, "weight": self.weight, "fixed": self.fixed} | columns | names
 
@@ -119,8 +121,8 @@ class Layout:
 
     def event_bytes(self) -> int:
         """Count the bytes of one event in memory, without its items."""
-        own = sum(_BYTES[field.dtype] for field in self.events)
-        return own + 3 * _BYTES["uint32"]  # multiplicity, source file, source row
+        columns = sum(_BYTES[field.dtype] for field in self.events)
+        return columns + 3 * _BYTES["uint32"]  # multiplicity, source file, source row
 
     def item_bytes(self) -> int:
         """Count the bytes of one item in memory."""
@@ -168,7 +170,7 @@ def _field_problems(kind: str, columns: tuple[Field, ...]) -> Iterator[str]:
             yield f"{kind}: {field.name}: the legal values {field.low}..{field.high} are no closed interval"
 
 
-def _described(field: Field) -> dict[str, Any]:
+def _describe_field(field: Field) -> dict[str, Any]:
     """Return a column as JSON values; bounds may be numpy's numbers, and whole ones stay whole."""
     low, high = (bound if isinstance(bound, int) else float(bound) for bound in (field.low, field.high))
     return asdict(field) | {"low": low, "high": high}
@@ -218,12 +220,12 @@ class Metric:
 
 def not_enough(missing: Iterable[tuple[str, str]], events: int, groups: int) -> str:
     """Describe which numbers (title, need) are missing; events, groups: how many were held out."""
-    wanted: dict[str, list[str]] = {}
+    required: dict[str, list[str]] = {}
     for title, need in missing:
-        wanted.setdefault(need, []).append(title)
+        required.setdefault(need, []).append(title)
     needs = (
         f"{', '.join(titles)} {'needs' if len(titles) == 1 else 'need'} {need}"
-        for need, titles in wanted.items()
+        for need, titles in required.items()
     )
     held_out = f"{counted(events, 'held-out event')} of {counted(groups, 'group')}"
     return f"{held_out}: {'; '.join(needs)}"

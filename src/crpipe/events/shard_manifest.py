@@ -99,11 +99,11 @@ def verifiable(paths: Paths, ranges: Iterable[str], names: Iterable[str]) -> Ite
         folders = (
             [paths.outliers(name)] if name == CONSOLIDATED else [paths.shards(name), paths.outliers(name)]
         )
-        made = [folder for folder in folders if is_present(folder / MANIFEST)]
-        if asked and not made:
+        written = [folder for folder in folders if is_present(folder / MANIFEST)]
+        if asked and not written:
             command = "crpipe consolidate" if name == CONSOLIDATED else f"crpipe split {name}"
             raise ShardError(f"{folders[0] / MANIFEST}: missing; run `{command}` first")
-        yield from made
+        yield from written
 
 
 def check_hashes(folder: Path, entry: ShardEntry) -> None:
@@ -147,8 +147,8 @@ def _check_hash(path: Path, recorded: str, hashed: Callable[[Path], str] = sha25
     with MachineWatch(path):
         if not is_there(path):
             raise ShardError(f"{path}: missing, though the manifest names it; {REMEDY}")
-        found = retry_io(lambda: hashed(path))
-    if found != recorded:
+        actual = retry_io(lambda: hashed(path))
+    if actual != recorded:
         raise ShardError(f"{path}: damaged: its bytes are not those the manifest names; {REMEDY}")
 
 

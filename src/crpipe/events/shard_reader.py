@@ -63,8 +63,8 @@ class Table:
         return retry_io(lambda: self._opened(group, buffer_size), self.path)
 
     def _opened(self, group: int, buffer_size: int) -> pq.ParquetFile:
-        found = self.path.stat()
-        footer, rows = _footer(self.path, (found.st_ino, found.st_size, found.st_mtime_ns))
+        status = self.path.stat()
+        footer, rows = _footer(self.path, (status.st_ino, status.st_size, status.st_mtime_ns))
         if not np.array_equal(rows, self.rows):
             raise self.damaged(group, "the file was replaced while it was in use")
         return pq.ParquetFile(
@@ -213,8 +213,8 @@ def folders_of(folders: Path | Iterable[Path]) -> tuple[Path, ...]:
 
 def event_columns(layout: Layout) -> dict[str, str]:
     """Names and dtypes of the columns that each event of a batch carries: its own, and where it came from."""
-    own = {field.name: field.dtype for field in layout.events}
-    return own | dict.fromkeys((SOURCE_FILE, SOURCE_ROW), "uint32")
+    dtypes = {field.name: field.dtype for field in layout.events}
+    return dtypes | dict.fromkeys((SOURCE_FILE, SOURCE_ROW), "uint32")
 
 
 def touched(borders: NDArray[np.int64], low: int, high: int) -> tuple[int, int]:
@@ -257,9 +257,9 @@ def _table(path: Path, size: int, columns: Mapping[str, str]) -> tuple[Table, by
     try:
         if not is_there(path):
             raise ShardError(f"{path}: missing, though the manifest names it; {_LOOK}")
-        found = retry_io(path.stat).st_size
-        if found != size:
-            raise ShardError(f"{path}: {found} bytes, the manifest says {size}; {REMEDY}")
+        actual = retry_io(path.stat).st_size
+        if actual != size:
+            raise ShardError(f"{path}: {actual} bytes, the manifest says {size}; {REMEDY}")
         footer = retry_io(lambda: pq.read_metadata(path), path)
         types = {field.name: field.type for field in footer.schema.to_arrow_schema()}
     except DAMAGE as error:

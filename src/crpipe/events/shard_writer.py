@@ -120,12 +120,12 @@ def write_shard(folder: Path, name: str, role: Role, layout: Layout, groups: Ite
 
 def _describe(path: Path) -> ShardFile:
     """Read a file once: sha256 says which file it is, the quick crc32c whether the disk gives it back."""
-    found, checksum = hashlib.sha256(), checksums.new("crc32c")
+    sha256, checksum = hashlib.sha256(), checksums.new("crc32c")
     with path.open("rb") as handle:
         while piece := handle.read(checksums.CHUNK):
-            found.update(piece)
+            sha256.update(piece)
             checksum.update(piece)
-    return ShardFile(size=path.stat().st_size, sha256=found.hexdigest(), crc32c=checksum.hexdigest())
+    return ShardFile(size=path.stat().st_size, sha256=sha256.hexdigest(), crc32c=checksum.hexdigest())
 
 
 def _event_types(layout: Layout) -> list[tuple[str, str]]:
@@ -144,25 +144,25 @@ def item_options(layout: Layout, items: NDArray[np.float32]) -> dict[str, Any]:
     Each column is written with zstd and its bytes split into streams, or with LZ4, split or not.
     """
     growth = LARGE_GROWTH if layout.fixed >= LARGE else GROWTH
-    chosen = {
+    codecs = {
         field.name: _choose(items[:SAMPLE, column], growth) for column, field in enumerate(layout.items)
     }
-    zstd = [name for name, (codec, _) in chosen.items() if codec == "zstd"]
+    zstd = [name for name, (codec, _) in codecs.items() if codec == "zstd"]
     return {
-        "compression": {name: codec for name, (codec, _) in chosen.items()},
+        "compression": {name: codec for name, (codec, _) in codecs.items()},
         "compression_level": dict.fromkeys(zstd, _LEVEL),
-        "use_byte_stream_split": [name for name, (_, split) in chosen.items() if split],
+        "use_byte_stream_split": [name for name, (_, split) in codecs.items() if split],
     }
 
 
 def _choose(values: NDArray[np.float32], growth: float) -> tuple[str, bool]:
     """Return the codec of a column, and whether its bytes are split into streams."""
-    whole = np.ascontiguousarray(values).view(np.uint8)
-    split = np.ascontiguousarray(whole.reshape(-1, values.itemsize).T)
+    plain = np.ascontiguousarray(values).view(np.uint8)
+    split = np.ascontiguousarray(plain.reshape(-1, values.itemsize).T)
     zstd = len(pa.Codec("zstd", _LEVEL).compress(split.tobytes()))
     lz4 = pa.Codec("lz4_raw")
-    sizes = {False: len(lz4.compress(whole.tobytes())), True: len(lz4.compress(split.tobytes()))}
+    sizes = {False: len(lz4.compress(plain.tobytes())), True: len(lz4.compress(split.tobytes()))}
     smaller = sizes[True] <= sizes[False]
-    if sizes[smaller] <= zstd + growth * whole.size:
+    if sizes[smaller] <= zstd + growth * plain.size:
         return "lz4", smaller
     return "zstd", True

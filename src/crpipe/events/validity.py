@@ -65,11 +65,11 @@ def _extremes(items: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[
     columns = items.shape[1]
     width = _SIDE_BY_SIDE * columns
     flat = items.reshape(-1)
-    whole = len(flat) // width * width
-    rest = flat[whole:].reshape(-1, columns)
-    if not whole:
+    end = len(flat) // width * width
+    rest = flat[end:].reshape(-1, columns)
+    if not end:
         return rest.min(axis=0), rest.max(axis=0)
-    wide = flat[:whole].reshape(-1, width)
+    wide = flat[:end].reshape(-1, width)
     low = np.concatenate([wide.min(axis=0).reshape(-1, columns), rest])
     high = np.concatenate([wide.max(axis=0).reshape(-1, columns), rest])
     return low.min(axis=0), high.max(axis=0)

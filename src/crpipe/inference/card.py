@@ -41,8 +41,8 @@ USE, DATA, VALID, GOOD, DEVIATIONS, LICENCE, AGAIN = (
 _SYNTHETIC = "synthetic://"
 
 
-def model_card(origin: Provenance, own: Mapping[str, Sequence[str]]) -> str:
-    """Write the card in Markdown; ``own``: the workload's lines for the sections that it knows better."""
+def model_card(origin: Provenance, added: Mapping[str, Sequence[str]]) -> str:
+    """Write the card in Markdown; ``added``: the workload's lines for the sections that it knows better."""
     sections: dict[str, Sequence[str]] = {
         USE: list(_use(origin)),
         DATA: list(_trained_on(origin)),
@@ -52,10 +52,10 @@ def model_card(origin: Provenance, own: Mapping[str, Sequence[str]]) -> str:
         LICENCE: list(_licence(origin)),
         AGAIN: list(_again(origin)),
     }
-    sections |= {title: lines for title, lines in own.items() if title}
+    sections |= {title: lines for title, lines in added.items() if title}
     name = origin.keys["train.workload"].rpartition(":")[2]
     lines = [f"# {name} `{origin.fingerprint}`", ""]
-    lines += [*own.get("", ()), f"Workload `{origin.keys['train.workload']}`, crpipe {__version__}."]
+    lines += [*added.get("", ()), f"Workload `{origin.keys['train.workload']}`, crpipe {__version__}."]
     for title, content in sections.items():
         if content:
             lines += ["", f"## {title}", "", *content]
@@ -339,8 +339,8 @@ def shard_folders(campaign: Campaign, chain: Sequence[TrainedLink]) -> list[Path
 
 def _measured(layout: Layout) -> list[str]:
     """Name the columns whose limits mean something: not those that only identify an event."""
-    identify = {*layout.group, *layout.key}
-    names = [field.name for field in layout.events if field.name not in identify]
+    identity = {*layout.group, *layout.key}
+    names = [field.name for field in layout.events if field.name not in identity]
     return [*names, MULTIPLICITY]
 
 

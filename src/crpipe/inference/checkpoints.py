@@ -139,31 +139,31 @@ def _no_larger_than(path: Path, weights: Mapping[str, Tensor]) -> Iterator[None]
         hook.remove()
 
 
-def find_checkpoint(asked: str, paths: Paths, links: Callable[[], Sequence[str]]) -> Path:
+def find_checkpoint(name: str, paths: Paths, links: Callable[[], Sequence[str]]) -> Path:
     """Find what ``--checkpoint`` names: ``best``, ``latest``, a link or ``LINK.best``, or else a path.
 
     ``links`` gives the names of the chain's links, in order. Raise CheckpointError for a name without a
     checkpoint.
     """
-    newest = {"best": paths.best_receipt, "latest": paths.receipt}.get(asked)
+    newest = {"best": paths.best_receipt, "latest": paths.receipt}.get(name)
     if newest is not None:
         for link in reversed(links()):
             if is_present(newest(link)):
                 return newest(link)
-        how = "set train.keep_best" if asked == "best" else "train a link"
-        raise CheckpointError(f"--checkpoint {asked}: the run {paths.run} has none yet; {how} first")
-    if "/" not in asked and is_present(paths.receipt(asked)):
-        return paths.receipt(asked)
-    if Path(asked).suffix in {".pt", ".json"}:
-        return Path(asked)
+        how = "set train.keep_best" if name == "best" else "train a link"
+        raise CheckpointError(f"--checkpoint {name}: the run {paths.run} has none yet; {how} first")
+    if "/" not in name and is_present(paths.receipt(name)):
+        return paths.receipt(name)
+    if Path(name).suffix in {".pt", ".json"}:
+        return Path(name)
     # The name of a link may be cut short, or be its number.
     with suppress(ConfigError):
-        stem = asked.removesuffix(".best")
-        receipt = paths.receipt(pick(stem, links(), "link") + asked.removeprefix(stem))
+        stem = name.removesuffix(".best")
+        receipt = paths.receipt(pick(stem, links(), "link") + name.removeprefix(stem))
         if is_present(receipt):
             return receipt
     raise CheckpointError(
-        f"--checkpoint {asked}: neither a trained link of the run {paths.run} nor a file; legal: best, "
+        f"--checkpoint {name}: neither a trained link of the run {paths.run} nor a file; legal: best, "
         "latest, a link such as 0000000-0000999, LINK.best, or the path of a checkpoint or receipt"
     )
 
@@ -178,10 +178,10 @@ def open_its_reader(trained: LoadedModel) -> Reader:
         raise CheckpointError(f"{trained.path}: does not name the reader of its raw files; {_OTHER_VERSION}")
     name = _trusted(trained.path, keys, "source.reader", trained.allowed_plugins)
     reader = open_reader(name, nested(keys, "reader."))
-    own = reader.layout.identity()
-    changed = [name for name in sorted(own) if name in keys and keys[name] != own[name]]
+    identity = reader.layout.identity()
+    changed = [name for name in sorted(identity) if name in keys and keys[name] != identity[name]]
     if changed:
-        lines = [f"  {name}: checkpoint {keys[name]!r}, reader {own[name]!r}" for name in changed]
+        lines = [f"  {name}: checkpoint {keys[name]!r}, reader {identity[name]!r}" for name in changed]
         raise CheckpointError(
             "\n".join([f"{trained.path}: {keys['source.reader']} has another layout now:", *lines])
         )
@@ -218,11 +218,11 @@ def _refuse_other_weights(path: Path, expected: dict[str, Tensor], weights: dict
     wrong += [f"unexpected {name}" for name in sorted(weights.keys() - expected.keys())]
     others = []
     for name in sorted(expected.keys() & weights.keys()):
-        weight, own = weights[name], expected[name]
-        if weight.shape != own.shape:
-            wrong.append(f"{name} is {list(weight.shape)}, the model has {list(own.shape)}")
-        elif weight.dtype != own.dtype:
-            others.append(f"{name} is {weight.dtype}, the model has {own.dtype}")
+        weight, tensor = weights[name], expected[name]
+        if weight.shape != tensor.shape:
+            wrong.append(f"{name} is {list(weight.shape)}, the model has {list(tensor.shape)}")
+        elif weight.dtype != tensor.dtype:
+            others.append(f"{name} is {weight.dtype}, the model has {tensor.dtype}")
     wrong += others
     if wrong:
         more = f" and {len(wrong) - _MAX_NAMES} more" if len(wrong) > _MAX_NAMES else ""

@@ -164,7 +164,7 @@ def evaluate_link(campaign: Campaign, name: str, progress: Progress, *, checkpoi
     """
     config, paths = campaign.config, campaign.paths
     link, label, path = checkpoint_to_evaluate(campaign, name, checkpoint)
-    folder, seen = paths.evaluation(label), campaign.chain.seen(campaign.chain.named(link))
+    folder, seen = paths.evaluation(label), campaign.chain.ranges_trained_by(campaign.chain.named(link))
     settings = _settings(config, seen)
     journal = Journal(paths.train_journal())
     with journal.attempt("evaluate", label), named_out_of_memory(LESS_AT_ONCE):
@@ -189,16 +189,16 @@ def evaluate_link(campaign: Campaign, name: str, progress: Progress, *, checkpoi
         keep_results(folder, key)
 
 
-def checkpoint_to_evaluate(campaign: Campaign, name: str, asked: str) -> tuple[str, str, Path]:
+def checkpoint_to_evaluate(campaign: Campaign, name: str, checkpoint: str) -> tuple[str, str, Path]:
     """Return the link, the name of the folder of its results, and the receipt or checkpoint."""
     paths = campaign.paths
-    if asked in ("best", "latest") and name:
-        asked = name if asked == "latest" else f"{name}.best"
-    if not asked:
+    if checkpoint in ("best", "latest") and name:
+        checkpoint = name if checkpoint == "latest" else f"{name}.best"
+    if not checkpoint:
         best = paths.best_receipt(name)
         use_best = campaign.config.evaluate.checkpoint == "best" and is_present(best)
         return name, name, best if use_best else paths.receipt(name)
-    path = find_checkpoint(asked, paths, lambda: campaign.chain.names)
+    path = find_checkpoint(checkpoint, paths, lambda: campaign.chain.names)
     label = path.stem
     is_receipt = path.suffix == ".json" and path.parent == paths.receipt("x").parent
     link = name or (label.removesuffix(".best") if is_receipt else path.parent.name)
@@ -295,12 +295,12 @@ def _predict_all(evaluation: _Evaluation, progress: Progress) -> _Compared:
     seed, most = campaign.config.seed, campaign.config.evaluate.events
     workload = predictor.trained.workload
     truth, predicted, baseline = JoinedBlocks(), JoinedBlocks(), JoinedBlocks()
-    done, whole = 0, False
+    done, is_events = 0, False
     with _prediction_file(evaluation) as write:
         for number, block in evaluation.sample():
             prediction = predictor.predict(block, seed + done, campaign.layout)
-            whole = isinstance(prediction, Events)
-            truth.add(block if whole else replace(block, items=np.empty((0, 0), np.float32)))
+            is_events = isinstance(prediction, Events)
+            truth.add(block if is_events else replace(block, items=np.empty((0, 0), np.float32)))
             predicted.add(prediction)
             if isinstance(workload, Baseline):
                 baseline.add(_baseline(workload, predictor.trained.name, block))
@@ -312,7 +312,7 @@ def _predict_all(evaluation: _Evaluation, progress: Progress) -> _Compared:
     progress.update("predict", done, done)
     return _Compared(
         truth.events(),
-        predicted.events() if whole else predicted.columns(),
+        predicted.events() if is_events else predicted.columns(),
         baseline.columns() if isinstance(workload, Baseline) else None,
     )
 
@@ -422,7 +422,7 @@ def _write(evaluation: _Evaluation, size: Mapping[str, int], scores: dict[str, N
 
 
 def keep_results(folder: Path, key: Mapping[str, Any]) -> None:
-    """Give each result of a finished evaluation a second name; on most disks that is no second copy."""
+    """Keep each result of a finished evaluation under a second name; on most disks that is no second copy."""
     record = folder / FINISHED
     with disk_errors(record):
         make_folder(record)
@@ -434,7 +434,7 @@ def keep_results(folder: Path, key: Mapping[str, Any]) -> None:
 
 
 def restore_results(receipt: Path, folder: Path, key: Mapping[str, Any]) -> bool:
-    """Put the results back where the receipt's checkpoint is gone; return whether they are those of ``key``.
+    """Restore the results where the receipt's checkpoint is gone; return whether they are those of ``key``.
 
     Raise CheckpointError where they were made with other settings: nothing can make them again.
     """
@@ -446,14 +446,14 @@ def restore_results(receipt: Path, folder: Path, key: Mapping[str, Any]) -> bool
     ):
         return False
     recorded = read_json(record / EVALUATED_KEY)
-    wanted = {**key, "checkpoint": read_json(receipt).get("sha256")}
+    expected = {**key, "checkpoint": read_json(receipt).get("sha256")}
     recorded.pop(KEY_DIGEST, None)
-    if recorded.get("checkpoint") != wanted["checkpoint"]:
+    if recorded.get("checkpoint") != expected["checkpoint"]:
         return False
-    differing = sorted(name for name in {*recorded, *wanted} if recorded.get(name) != wanted.get(name))
+    differing = sorted(name for name in {*recorded, *expected} if recorded.get(name) != expected.get(name))
     if differing:
         values = "; ".join(
-            f"{name}: {recorded.get(name)!r} then, {wanted.get(name)!r} now" for name in differing
+            f"{name}: {recorded.get(name)!r} then, {expected.get(name)!r} now" for name in differing
         )
         raise CheckpointError(
             f"{checkpoint_file(receipt)}: gone, so its evaluation cannot be made again; the one in {record} "

@@ -33,7 +33,7 @@ def show_events(
     folder: Path,
     known: Mapping[str, float],
 ) -> dict[str, float]:
-    """Let the workload show the events that it chooses; return the numbers that it gives, if finite.
+    """Show the events that the workload chooses; return the numbers that it gives, if finite.
 
     compared: truth and prediction of all events, as ``score`` got them. sample: the same events once more,
     block by block, with their items; read as far as the last chosen one. known: the numbers of ``score``.

@@ -16,7 +16,7 @@ from crpipe.config.loading import PARTS_FIRST
 from crpipe.core.causes import plugin_errors
 from crpipe.core.errors import require
 from crpipe.core.files import atomic_write, sha256, write_json, write_text
-from crpipe.core.ranges import Range, expand
+from crpipe.core.ranges import Range, make_ranges
 from crpipe.inference.card import Provenance, model_card, provenance, side_tables
 from crpipe.inference.checkpoints import nested, open_its_reader, open_model
 
@@ -74,14 +74,14 @@ def export_model(campaign: Campaign, checkpoint: Path, out: Path, progress: Prog
     origin = provenance(trained, layout, campaign, progress)
     _write_weights(out / WEIGHTS, trained, origin)
     files = [WEIGHTS, *_copy_tables(campaign.tables, origin, out)]
-    graphs, own = Graphs((), {}), {}
+    graphs, added = Graphs((), {}), {}
     if isinstance(trained.workload, Exportable):
         progress.message("writing and checking the graphs")
         with plugin_errors(f"{trained.name}: the export failed"):
             graphs = trained.workload.graphs(trained.model, origin, out)
-            own = {title: list(lines) for title, lines in trained.workload.card(origin, graphs).items()}
+            added = {title: list(lines) for title, lines in trained.workload.card(origin, graphs).items()}
     write_text(out / CAMPAIGN, yaml.safe_dump(_campaign(origin), sort_keys=False))
-    write_text(out / CARD, model_card(origin, own))
+    write_text(out / CARD, model_card(origin, added))
     names = [*files, *graphs.files, CAMPAIGN, CARD]
     write_json(out / CONFIG, {**graphs.description, **_description(out, origin, names)})
 
@@ -118,7 +118,7 @@ def _campaign(origin: Provenance) -> dict[str, Any]:
         links = [Range.parse(link.name.partition(".")[0]) for link in origin.chain if link.ranges]
         first, last = links[0].first, max(link.last for link in links)
         step = ranges[0].last - ranges[0].first + 1
-        every = expand(first, last, step, frozenset(), ragged=True)
+        every = make_ranges(first, last, step, frozenset(), ragged=True)
         skipped = [str(tile) for tile in every if tile not in ranges]
         tree["ranges"] = {"first": first, "last": last, "step": step, "skip": skipped}
         rounds = max(link.round for link in origin.chain)

@@ -81,10 +81,10 @@ class RequiredColumns:
     def of(cls, layout: Layout, columns: tuple[str, ...], count: str = MULTIPLICITY) -> RequiredColumns:
         """Divide the event columns that a workload reads."""
         fields = [field for field in layout.events if field.name in columns]
-        identify = {*layout.group, *layout.key}
+        identity = {*layout.group, *layout.key}
         return cls(
-            tuple(field for field in fields if field.name not in identify),
-            tuple(field for field in layout.events if field.name in identify),
+            tuple(field for field in fields if field.name not in identity),
+            tuple(field for field in layout.events if field.name in identity),
             count,
         )
 

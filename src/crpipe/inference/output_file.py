@@ -100,7 +100,7 @@ def _array(name: str, column: pa.ChunkedArray) -> NDArray[Any] | Any:
 
 @contextlib.contextmanager
 def _fixed_dates(uproot: ModuleType) -> Iterator[None]:
-    """Give all records of a ROOT file one date inside the block: that of now would make equal files differ.
+    """Set one date for all records of a ROOT file in the block: that of now would make equal files differ.
 
     uproot has no option for it. A version without this function writes equal contents with other dates.
     """
@@ -229,7 +229,7 @@ def _tables(parts: list[Path], schema: pa.Schema) -> Iterator[pa.Table]:
 
 
 def _grouped(tables: Iterable[pa.Table], most_rows: int, most_bytes: float = math.inf) -> Iterator[pa.Table]:
-    """Put tables together until they have this many rows, or bytes in memory."""
+    """Concatenate tables until they have this many rows, or bytes in memory."""
     held: list[pa.Table] = []
     rows = size = 0
     for table in tables:

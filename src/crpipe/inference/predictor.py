@@ -91,11 +91,11 @@ class Predictor:
             counts = np.minimum(self._multiplicities(multiplicity, block, given, generator), cap)
             _check_counts(counts, layout, multiplicity, trained.name)
             for first, last in cuts(counts, len(counts), budget_items):
-                asked = block.part(first, last)
-                with WorkloadCall(trained.workload, "generate", asked):
-                    events = trained.workload.generate(trained.model, asked, counts[first:last], generator)
-                check_generated(events, len(asked), layout, f"{trained.name}.generate")
-                yield asked, events
+                part = block.part(first, last)
+                with WorkloadCall(trained.workload, "generate", part):
+                    events = trained.workload.generate(trained.model, part, counts[first:last], generator)
+                check_generated(events, len(part), layout, f"{trained.name}.generate")
+                yield part, events
 
     def _multiplicities(
         self, multiplicity: str, block: Events, given: NDArray[Any] | None, generator: torch.Generator
@@ -129,8 +129,8 @@ class Predictor:
                 return workload.table(block, prediction)
         if isinstance(prediction, Events):
             return nested_table(prediction, self.layout)
-        known = {name: block.columns[name] for name in (SOURCE_ROW, *self.layout.key)}
-        table = table_of(known, prediction)
+        identity = {name: block.columns[name] for name in (SOURCE_ROW, *self.layout.key)}
+        table = table_of(identity, prediction)
         paths = np.array([str(path) for path in inputs], object)[block.columns[SOURCE_FILE]]
         return table.add_column(0, "path", pa.array(paths, pa.string()))
 
@@ -140,13 +140,13 @@ class Predictor:
 
 def check_size(layout: Layout, multiplicity: str, cap: int) -> None:
     """Raise ConfigError when events of a layout of fixed size are asked for with another one."""
-    for name, asked in (("multiplicity", multiplicity), ("cap", str(cap))):
+    for name, given in (("multiplicity", multiplicity), ("cap", str(cap))):
         wrong = (
-            asked.isdigit() and (int(asked) < layout.fixed or name != "cap") and int(asked) != layout.fixed
+            given.isdigit() and (int(given) < layout.fixed or name != "cap") and int(given) != layout.fixed
         )
         if layout.fixed and wrong:
             raise ConfigError(
-                f"{name} {asked}: each event has {layout.fixed} {layout.item}; leave it out, or give "
+                f"{name} {given}: each event has {layout.fixed} {layout.item}; leave it out, or give "
                 f"{layout.fixed}{' or more' if name == 'cap' else ''}"
             )
 
@@ -230,15 +230,15 @@ def predicted_columns(events: Events, prediction: Events | Columns) -> Columns:
     return columns | {MULTIPLICITY: prediction.multiplicity}
 
 
-def table_of(known: Columns, predicted: Columns) -> pa.Table:
+def table_of(identity: Columns, predicted: Columns) -> pa.Table:
     """Join the columns that identify an event and those that are predicted; PluginError for one in both."""
-    twice = sorted(known.keys() & predicted.keys())
+    twice = sorted(identity.keys() & predicted.keys())
     if twice:
         raise PluginError(
             f"the workload predicts a column {twice[0]}, which is the name of a column that identifies the "
             f"event; call it predicted_{twice[0]}"
         )
-    return pa.table({name: _array(values) for name, values in (known | predicted).items()})
+    return pa.table({name: _array(values) for name, values in (identity | predicted).items()})
 
 
 def nested_table(events: Events, layout: Layout) -> pa.Table:
@@ -252,13 +252,13 @@ def nested_table(events: Events, layout: Layout) -> pa.Table:
     return pa.table({name: _array(events.columns[name]) for name in names} | items)
 
 
-def item_rows(asked: Events, events: Events, layout: Layout) -> pa.Table:
+def item_rows(inputs: Events, events: Events, layout: Layout) -> pa.Table:
     """Return one row for each item of ``events``; an event without items has none.
 
     Columns: ``source_file`` and ``source_row`` of the event in the input (from 0), the event columns of the
     layout, and ITEM_NAME for each item column.
     """
-    columns: Columns = {name: asked.columns[name] for name in (SOURCE_FILE, SOURCE_ROW)}
+    columns: Columns = {name: inputs.columns[name] for name in (SOURCE_FILE, SOURCE_ROW)}
     names = [field.name for field in layout.events if field.name in events.columns]
     columns |= {name: events.columns[name] for name in names}
     rows = {name: pa.array(np.repeat(values, events.multiplicity)) for name, values in columns.items()}

@@ -207,8 +207,8 @@ def render_probe(batch: ProbeBatch, item: str, result: ProbeResult, *, anomaly: 
     """
     items = int(batch.events.multiplicity.sum())
     losses = result.losses
-    whole = sum(result.parts_ms.values())
-    shares = [f"{ms / whole:.0%}" for ms in result.parts_ms.values()]
+    total_ms = sum(result.parts_ms.values())
+    shares = [f"{ms / total_ms:.0%}" for ms in result.parts_ms.values()]
     gpu = "" if result.gpu_mib is None else f", GPU {result.gpu_mib:,.0f} MiB"
     head = (
         f"one batch from {batch.source}: {number(len(batch.events))} events, {number(items)} {item}; "
@@ -230,7 +230,7 @@ def render_probe(batch: ProbeBatch, item: str, result: ProbeResult, *, anomaly: 
         *table(
             [
                 Column("part of a step", [*result.parts_ms, "a step"]),
-                Column("ms", [f"{ms:.2f}" for ms in (*result.parts_ms.values(), whole)], right=True),
+                Column("ms", [f"{ms:.2f}" for ms in (*result.parts_ms.values(), total_ms)], right=True),
                 Column("share", [*shares, ""], right=True),
             ],
             _WIDTH,

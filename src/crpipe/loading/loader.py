@@ -66,7 +66,7 @@ class Loader:
         prefetch: int = 2,
         max_items: int | None = None,
     ) -> None:
-        """Look at the shards; raise ShardError when one is missing, short, or not what the manifest says.
+        """Check the shards; raise ShardError when one is missing, short, or not what the manifest says.
 
         Also when the folders' layouts differ. Only sizes and footers are checked here, and no file stays
         open; pages are checked against their checksums while reading.
@@ -217,12 +217,12 @@ def held_out(
     """
     stored = list(_stored(ranges, part))
     shares = _divide([each.events for each in stored], _sample_size(stored, events, most_items))
-    for each, share in zip(stored, shares, strict=True):
+    for shards, share in zip(stored, shares, strict=True):
         if not share:
             continue
         loader = Loader(
-            each.folder,
-            each.role,
+            shards.folder,
+            shards.role,
             batch_events=min(share, batch_events),
             seed=(seed,),
             epochs=1,
@@ -235,7 +235,7 @@ def held_out(
                 block = batch.part(0, min(len(batch), left))
                 left -= len(block)
                 if len(block):
-                    yield each.number, block
+                    yield shards.number, block
                 if not left:
                     break
 

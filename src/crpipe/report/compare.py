@@ -50,10 +50,10 @@ class RunFiles:
     def read(cls, paths: Paths) -> RunFiles:
         """Read the files of a run; raise ConfigError naming the existing runs when there is none."""
         if not is_present(paths.run_config()):
-            known = sorted(path.parent.name for path in paths.runs.glob("*/campaign.json"))
+            names = sorted(path.parent.name for path in paths.runs.glob("*/campaign.json"))
             raise ConfigError(
                 f"{paths.run}: no run of this name has begun training in {paths.runs}; there are: "
-                f"{', '.join(known) or 'none'}"
+                f"{', '.join(names) or 'none'}"
             )
         files = paths.run_dir().glob("ranges/*.json")
         receipts = [Receipt.read(path) for path in files if not path.name.endswith(BEST)]
@@ -73,10 +73,10 @@ class RunFiles:
 
     def validation(self) -> dict[str, float]:
         """Return the last numbers of validation inside the training, by name."""
-        found: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         for row in self.rows:
-            found |= {name: value for name, value in row.items() if name.startswith(VALIDATION)}
-        return found
+            metrics |= {name: value for name, value in row.items() if name.startswith(VALIDATION)}
+        return metrics
 
 
 def read_runs(paths: Paths, names: Sequence[str]) -> list[RunFiles]:
@@ -97,16 +97,16 @@ def render_comparison(runs: Sequence[RunFiles]) -> str:
 
 def plot_comparison(runs: Sequence[RunFiles], path: Path) -> Path:
     """Plot the losses of all runs over each other, a panel for each, with those of the validation."""
-    chosen = {run.name: {one.name: one for one in pick(run.rows, _is_curve)} for run in runs}
-    names = sorted({name for series in chosen.values() for name in series})[:_MOST_PANELS]
+    curves = {run.name: {one.name: one for one in pick(run.rows, _is_curve)} for run in runs}
+    names = sorted({name for series in curves.values() for name in series})[:_MOST_PANELS]
     if not names:
-        raise ConfigError(f"none of the runs {', '.join(chosen)} has metrics to plot; train them first")
+        raise ConfigError(f"none of the runs {', '.join(curves)} has metrics to plot; train them first")
     window = window_of([row for run in runs for row in run.rows])
-    with style(), figures_of(FigureContext(f"runs {', '.join(chosen)}")):
+    with style(), figures_of(FigureContext(f"runs {', '.join(curves)}")):
         figure = new_figure(0.8 + _PANEL * len(names))
         axes = figure.subplots(len(names), sharex=True, squeeze=False)[:, 0]
         for axis, name in zip(axes, names, strict=True):
-            for (run, series), colour in zip(chosen.items(), COLOURS * len(chosen), strict=False):
+            for (run, series), colour in zip(curves.items(), COLOURS * len(curves), strict=False):
                 if name not in series:
                     continue
                 one = series[name]
@@ -126,17 +126,17 @@ def _is_curve(name: str) -> bool:
 
 def _rows(paths: Paths) -> Iterator[Row]:
     """Yield the metrics of all links in the order of their steps, some of them when there are many."""
-    found = []
+    rows = []
     for path in paths.run_dir().glob("store/*/metrics.jsonl"):
         for line in path.read_bytes().splitlines():
             with contextlib.suppress(ValueError, RecursionError):  # cut by a crash
-                found.append(json.loads(line))
-    found = [row for row in found if isinstance(row, dict) and type(row.get("step")) is int]
-    found.sort(key=lambda row: int(row["step"]))
-    stride = max(1, len(found) // _MOST_ROWS)
-    for place, row in enumerate(found):
+                rows.append(json.loads(line))
+    rows = [row for row in rows if isinstance(row, dict) and type(row.get("step")) is int]
+    rows.sort(key=lambda row: int(row["step"]))
+    stride = max(1, len(rows) // _MOST_ROWS)
+    for index, row in enumerate(rows):
         # Rows of validation are few, and all of them are shown.
-        if place % stride == 0 or place == len(found) - 1 or any(name.startswith(VALIDATION) for name in row):
+        if index % stride == 0 or index == len(rows) - 1 or any(name.startswith(VALIDATION) for name in row):
             yield row
 
 
@@ -170,15 +170,15 @@ def _sizes(runs: Sequence[RunFiles]) -> list[str]:
 
 def _metrics(runs: Sequence[RunFiles]) -> list[str]:
     rows_of = {run.name: run.evaluation.rows if run.evaluation else {} for run in runs}
-    shown = {row.name: row for run in runs if run.evaluation for row in run.evaluation.shown()}
+    by_name = {row.name: row for run in runs if run.evaluation for row in run.evaluation.shown()}
     if not any(run.evaluation for run in runs):
         return ["none of them is evaluated"]
     columns = [
-        Column(run, [rows[name].text(MODEL) if name in rows else "-" for name in shown])
+        Column(run, [rows[name].text(MODEL) if name in rows else "-" for name in by_name])
         for run, rows in rows_of.items()
     ]
-    verdicts = [_better(row, rows_of) for row in shown.values()]
-    titles = [f"{row.title} ({row.direction})" if row.direction else row.title for row in shown.values()]
+    verdicts = [_better(row, rows_of) for row in by_name.values()]
+    titles = [f"{row.title} ({row.direction})" if row.direction else row.title for row in by_name.values()]
     lines = table([Column("metric", titles), *columns, Column("better", verdicts)], _WIDTH)
     samples = [f"{run.name}: {_sample(run.evaluation)}" for run in runs]
     star = any(verdict.endswith("*") for verdict in verdicts)

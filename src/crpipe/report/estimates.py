@@ -157,7 +157,7 @@ def _count(campaign: Campaign, ranges: Sequence[str], part: Part, enough: int) -
     assert campaign.known_layout is not None
     names = list(campaign.known_layout.group)
     of_part = pc.field("destination").isin(list(roles_of(part)))
-    found: set[tuple[object, ...]] = set()
+    groups: set[tuple[object, ...]] = set()
     for name in ranges:
         path = campaign.paths.multiplicity(name)
         try:
@@ -165,12 +165,12 @@ def _count(campaign: Campaign, ranges: Sequence[str], part: Part, enough: int) -
                 for batch in file.iter_batches(_ROWS, columns=[*names, "destination"]):
                     mine = pa.Table.from_batches([batch]).filter(of_part)
                     rows = mine.group_by(names).aggregate([]).to_pylist()
-                    found.update(tuple(row.values()) for row in rows)
-                    if len(found) >= enough:
-                        return len(found)
+                    groups.update(tuple(row.values()) for row in rows)
+                    if len(groups) >= enough:
+                        return len(groups)
         except (OSError, pa.ArrowException) as error:
             raise DataError(f"{path}: damaged ({error}); `crpipe check` says what to type") from error
-    return len(found)
+    return len(groups)
 
 
 def _judged_on(campaign: Campaign, split: Sequence[str], metrics: Sequence[Metric]) -> Entry:
@@ -178,10 +178,10 @@ def _judged_on(campaign: Campaign, split: Sequence[str], metrics: Sequence[Metri
     part, groups = count_groups(campaign, split, most)
     if groups >= most:
         return _HELD_OUT, [f"{number(most)} groups of {part} events or more: enough groups for every number"]
-    whole = len(split) == len(campaign.ranges)
-    seen = "" if whole else f" in {number(len(split))} of {counted(len(campaign.ranges), 'range')}"
+    all_split = len(split) == len(campaign.ranges)
+    seen = "" if all_split else f" in {number(len(split))} of {counted(len(campaign.ranges), 'range')}"
     short = [metric.title for metric in metrics if metric.groups > groups]
-    few = "not enough" if whole else "if the others hold no more, too few"
+    few = "not enough" if all_split else "if the others hold no more, too few"
     return (
         WARNING,
         [
@@ -307,10 +307,10 @@ def peak_disk(campaign: Campaign, volume: Volume, ratios: Ratios) -> Peak | None
     """
     if volume.bytes is None or volume.largest is None:
         return None
-    ahead = min(campaign.config.source.look_ahead, volume.ranges) * volume.largest
+    raw = min(campaign.config.source.look_ahead, volume.ranges) * volume.largest
     return Peak(
-        raw=ahead,
-        spills=round(ahead * ratios.spills),
+        raw=raw,
+        spills=round(raw * ratios.spills),
         shards=round((ratios.shards + ratios.outliers) * volume.bytes),
         taken=tree_bytes(campaign.paths.results),
     )
@@ -376,7 +376,7 @@ def _row_bytes(layout: Layout) -> int:
 
 def is_split(campaign: Campaign, name: str) -> bool:
     """Return whether all files of a split range are there."""
-    made = [campaign.paths.ledger(name), campaign.paths.shard_manifest(name)]
+    files = [campaign.paths.ledger(name), campaign.paths.shard_manifest(name)]
     if campaign.has_outliers:
-        made.append(campaign.paths.outlier_manifest(name))
-    return all(is_present(path) for path in made)
+        files.append(campaign.paths.outlier_manifest(name))
+    return all(is_present(path) for path in files)

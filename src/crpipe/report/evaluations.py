@@ -106,8 +106,8 @@ class Evaluation:
         except (ConfigError, TypeError) as error:
             raise DataError(f"{path}: damaged ({error!r}); delete it and evaluate again") from error
         columns = {column: _finite(getattr(record, column) or {}) for column in COLUMNS}
-        found = dict.fromkeys(name for numbers in columns.values() for name in numbers)
-        names = [*declared, *(name for name in found if name not in declared and not _is_error(name, found))]
+        keys = dict.fromkeys(name for numbers in columns.values() for name in numbers)
+        names = [*declared, *(name for name in keys if name not in declared and not _is_error(name, keys))]
         rows = {
             name: MetricRow(
                 name,
@@ -168,11 +168,11 @@ def _is_error(name: str, names: Iterable[str]) -> bool:
 def evaluations(campaign: Campaign) -> Iterator[Evaluation]:
     """Read the evaluations of the chain, newest link first; raise DataError when one is damaged."""
     links = campaign.chain.names
-    for place in range(len(links), 0, -1):
-        path = metrics_file(campaign.paths, links[place - 1])
+    for number in range(len(links), 0, -1):
+        path = metrics_file(campaign.paths, links[number - 1])
         record = EvaluationRecord.read_if_any(path)
         if record is not None:
-            yield Evaluation.of(record, path, place)
+            yield Evaluation.of(record, path, number)
 
 
 def every_evaluation(paths: Paths) -> list[Evaluation]:
@@ -261,32 +261,32 @@ class Mark:
 
 def mark(evaluation: Evaluation, row: MetricRow) -> Mark:
     """Compare one number with its floor, or with its ideal where it should be near one and has no floor."""
-    own, floor, baseline = (_distance(row, column) for column in COLUMNS)
+    model, floor, baseline = (_distance(row, column) for column in COLUMNS)
     if floor is not None:
         what = "the floor"
     elif row.better == "near":
         floor, what = (0.0, 0.0), f"the ideal {row.ideal:g}"
-    if own is None or floor is None:
+    if model is None or floor is None:
         return Mark(UNKNOWN, "")
-    error = math.hypot(own[1], floor[1])
+    error = math.hypot(model[1], floor[1])
     if not error > 0:
         return Mark(UNKNOWN, "")  # of numbers without errors nobody can say whether they differ
-    if abs(own[0] - floor[0]) <= ERRORS * error:
+    if abs(model[0] - floor[0]) <= ERRORS * error:
         return Mark(SAME, f"with {evaluation.sample()}")
-    text = _how_far(own[0], floor[0], row, what)
-    beaten = baseline is None or baseline[0] - own[0] > ERRORS * math.hypot(own[1], baseline[1])
+    text = _how_far(model[0], floor[0], row, what)
+    beaten = baseline is None or baseline[0] - model[0] > ERRORS * math.hypot(model[1], baseline[1])
     return Mark(DIFFERS, text if beaten else f"{text}; no better than the baseline")
 
 
-def _how_far(own: float, floor: float, row: MetricRow, what: str) -> str:
+def _how_far(model: float, floor: float, row: MetricRow, what: str) -> str:
     """Describe how a number differs from its floor or ideal."""
-    if own < floor:
+    if model < floor:
         return f"nearer to the ideal than {what}: chance or a leak, no quality"
     if what != "the floor":
-        return f"{own:.2g} away from {what}"
+        return f"{model:.2g} away from {what}"
     if row.ideal is None or floor <= 0 or row.better == "high":
         return "does not reach the floor"
-    return f"{own / floor:.2g} times as far from the ideal as the floor"
+    return f"{model / floor:.2g} times as far from the ideal as the floor"
 
 
 def _distance(row: MetricRow, column: str) -> tuple[float, float] | None:

@@ -80,8 +80,8 @@ def explain(paths: Paths, messages: str, ends: Mapping[Path, int]) -> list[str]:
         where = [f"Slurm job {failure.slurm_job}" if failure.slurm_job else "", f"on {host}" if host else ""]
         lines.append(f"  log: {failure.log}  {' '.join(filter(None, where))}".rstrip())
         text = cause.partition(": ")[2]
-        said = {shorten(each, _WIDTH) for each in (text, f"crpipe: {text}")}
-        lines += [f"  | {line}" for line in _tail(failure.log) if line not in said]
+        repeats = {shorten(each, _WIDTH) for each in (text, f"crpipe: {text}")}
+        lines += [f"  | {line}" for line in _tail(failure.log) if line not in repeats]
     return lines
 
 
@@ -93,18 +93,18 @@ def kinds_of(paths: Paths, messages: str, ends: Mapping[Path, int]) -> list[Row]
     last: dict[tuple[str, str], Row] = {}
     for path in (paths.data_journal(), paths.train_journal()):
         last |= {(row["verb"], row["range"]): row for row in attempts(path, ends.get(path, 0))}
-    found = []
+    kinds = []
     for failure in failures_in(messages):
         row = last.get((failure.verb, failure.name), {})
         kind = row["kind"] if row.get("what") == "failed" else ""
         cause = _cause(failure, row or None, paths).removeprefix(": ")
-        found.append({"verb": failure.verb, "name": failure.name, "kind": kind, "cause": cause.strip()})
-    return found
+        kinds.append({"verb": failure.verb, "name": failure.name, "kind": kind, "cause": cause.strip()})
+    return kinds
 
 
 def failures_in(messages: str) -> Iterable[JobFailure]:
     """Find the jobs that failed and did not succeed in a later attempt, in the order of their failures."""
-    found: dict[Path, JobFailure] = {}
+    by_log: dict[Path, JobFailure] = {}
     recovered: set[Path] = set()
     for block in _BLOCK.finditer(messages):
         log, number = _field("log", block[1]), _field("jobid", block[1])
@@ -124,14 +124,14 @@ def failures_in(messages: str) -> Iterable[JobFailure]:
             around[1] if (around := _AROUND.search(messages, 0, block.start())) else "",
         )
         # The log of a job on a node repeats the failure, but without the state and the reason from Slurm.
-        if path not in found or failure.state or failure.refused:
-            found[path] = failure
-    return found.values()
+        if path not in by_log or failure.state or failure.refused:
+            by_log[path] = failure
+    return by_log.values()
 
 
 def _field(name: str, block: str) -> str:
-    found = re.search(_FIELD % name, block, re.MULTILINE)
-    return found[1] if found else ""
+    match = re.search(_FIELD % name, block, re.MULTILINE)
+    return match[1] if match else ""
 
 
 def _work(log: Path) -> tuple[str, str]:
@@ -159,8 +159,8 @@ def _cause(failure: JobFailure, row: dict[str, Any] | None, paths: Paths) -> str
 def _read_by(failure: JobFailure, paths: Paths) -> str:
     """Name the raw files that a split worked on when it was killed; a library that ends it names none."""
     record = paths.shards(failure.name) / SPILLS / NOTES if failure.verb == "split" else None
-    found = sorted(left_notes(record).values()) if record is not None else []
-    return f" (while it read {', '.join(found)})" if found else ""
+    files = sorted(left_notes(record).values()) if record is not None else []
+    return f" (while it read {', '.join(files)})" if files else ""
 
 
 def _killed_for_memory(slurm_log: Path | None) -> bool:

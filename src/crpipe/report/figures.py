@@ -199,9 +199,9 @@ def plot_progress(campaign: Campaign) -> list[Path]:
     if not newest:
         return []
     # Each number once, those of the newest evaluation first.
-    shown = {row.name: row for one in newest for row in one.shown()}
+    by_name = {row.name: row for one in newest for row in one.shown()}
     has_number = {name for one in newest for name, row in one.rows.items() if row.numbers}
-    measures = [row for name, row in shown.items() if name in has_number][:MOST_PANELS]
+    measures = [row for name, row in by_name.items() if name in has_number][:MOST_PANELS]
     with style(), figures_of(_context(campaign)):
         rows = max(1, -(-len(measures) // 2))
         figure = new_figure(0.6 + 2.3 * rows)
@@ -393,8 +393,8 @@ class RatePlan:
     """
 
     curves: tuple[RateCurve, ...]
-    begins: int
-    ends: int
+    ranges_before: int
+    ranges_after: int
     horizon: int
     rounds: tuple[int, ...]
     range_steps: float | None
@@ -402,11 +402,12 @@ class RatePlan:
 
 def plot_rates(plan: RatePlan, path: Path) -> Path:
     """Plot one panel for each phase; the warm-up is to scale where the steps of a range are known."""
-    ranges, steps = np.linspace(plan.begins, plan.ends, POINTS), np.full(POINTS, 1e15)  # after any warm-up
+    ranges = np.linspace(plan.ranges_before, plan.ranges_after, POINTS)
+    steps = np.full(POINTS, 1e15)  # after any warm-up
     per_range = plan.range_steps
     if per_range is not None:
-        first = plan.begins + np.arange(POINTS) / per_range  # each of the first steps
-        ranges = np.union1d(ranges, first[first < plan.ends])
+        first = plan.ranges_before + np.arange(POINTS) / per_range  # each of the first steps
+        ranges = np.union1d(ranges, first[first < plan.ranges_after])
         steps = ranges * per_range
     with style():
         figure = new_figure(0.9 + _SCHEDULE_PANEL * len(plan.curves))
@@ -419,13 +420,13 @@ def plot_rates(plan: RatePlan, path: Path) -> Path:
             for count, begin in enumerate(plan.rounds, 2):
                 axis.axvline(begin, color="black", linewidth=0.6, linestyle=":")
                 axis.text(begin, 0, f" round {count}", fontsize=8, verticalalignment="bottom")
-            if plan.begins < plan.horizon < plan.ends:
+            if plan.ranges_before < plan.horizon < plan.ranges_after:
                 axis.axvline(plan.horizon, color="black", linewidth=0.6, linestyle="--")
                 axis.text(plan.horizon, curve.rate / 2, " train.horizon_ranges", fontsize=8)
             axis.set_title(f"{curve.phase}: {curve.kind}, {curve.rate:g} at most", loc="left")
             axis.set_ylabel("learning rate")
             axis.set_ylim(0, curve.rate * 1.08 if curve.rate else None)
-            axis.set_xlim(plan.begins, plan.ends)
+            axis.set_xlim(plan.ranges_before, plan.ranges_after)
         axes[-1].set_xlabel("ranges trained on, all rounds")
         axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
         if per_range is not None:

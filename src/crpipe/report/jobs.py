@@ -76,35 +76,35 @@ def _attempt(start: Row, end: Row | None, error: str) -> JobAttempt:
 def time_spent(attempts: Iterable[JobAttempt]) -> dict[tuple[str, str], float]:
     """Add up the seconds of each range and verb; the consolidation is of the outliers."""
     seconds: dict[tuple[str, str], float] = {}
-    for each in attempts:
-        if each.end is not None:
-            key = each.name or OUTLIERS, each.verb
-            seconds[key] = seconds.get(key, 0.0) + each.end - each.start
+    for attempt in attempts:
+        if attempt.end is not None:
+            key = attempt.name or OUTLIERS, attempt.verb
+            seconds[key] = seconds.get(key, 0.0) + attempt.end - attempt.start
     return seconds
 
 
 def log_addresses(paths: Paths, name: str, folder: Path | None) -> list[tuple[str, str]]:
     """List verb and address of each log of a range, as seen from a page in ``folder``; None: none."""
-    found = []
+    addresses = []
     for verb in ("list", "stage", "split", "train") if folder is not None else ():
         top = paths.run_dir() if verb == "train" else paths.results
         log = top / "logs" / verb / f"{name}.log"
         if is_present(log):
-            found.append((verb, quote(relpath(log, folder))))
-    return found
+            addresses.append((verb, quote(relpath(log, folder))))
+    return addresses
 
 
 def machines(journal: Path) -> list[tuple[str, str]]:
     """Describe which hosts trained, each with its device and versions, as the training jobs recorded them."""
-    found: dict[tuple[str, str], int] = {}
+    counts: dict[tuple[str, str], int] = {}
     for row in tail(journal, JOURNAL_BYTES, b'"machine"'):
         if row.get("what") == "machine":
             ranks = row.get("ranks", 1)
             text = f"{row.get('device', '?')}{f', {ranks} ranks' if ranks != 1 else ''}"
             versions = f"torch {row.get('torch', '?')}, Python {row.get('python', '?')}"
             key = str(row.get("host", "?")), f"{text}; {versions}, crpipe {row.get('crpipe', '?')}"
-            found[key] = found.get(key, 0) + 1
-    return [(host, f"{text}; {jobs} job{'' if jobs == 1 else 's'}") for (host, text), jobs in found.items()]
+            counts[key] = counts.get(key, 0) + 1
+    return [(host, f"{text}; {jobs} job{'' if jobs == 1 else 's'}") for (host, text), jobs in counts.items()]
 
 
 # What the jobs needed, from Snakemake's benchmarks.
@@ -130,13 +130,13 @@ class Usage:
 
 def usage_of(paths: Paths) -> list[Usage]:
     """Summarise the benchmark files of a campaign and of its run, rule by rule."""
-    found: dict[str, list[tuple[float, float]]] = {}
+    by_rule: dict[str, list[tuple[float, float]]] = {}
     for top in (paths.results / "benchmarks", paths.run_dir() / "benchmarks"):
         for path in sorted(top.rglob("*.tsv")):
             rule = path.parent.name if path.parent != top else path.stem
-            found.setdefault(rule, []).extend(_measured(path))
+            by_rule.setdefault(rule, []).extend(_measured(path))
     usage = []
-    for rule, pairs in found.items():
+    for rule, pairs in by_rule.items():
         if pairs:
             times = sorted(seconds for seconds, _ in pairs)
             memory = max(each for _, each in pairs)
@@ -185,26 +185,26 @@ class JobLog:
 
 def job_logs(paths: Paths) -> list[JobLog]:
     """List the logs of a campaign and its run, the newest last."""
-    found = []
+    logs = []
     for top in (paths.results / "logs", paths.run_dir() / "logs"):
         for path in (*top.glob("*.log"), *top.glob("*/*.log")):
             verb, name = (path.stem, "") if path.parent == top else (path.parent.name, path.stem)
             with contextlib.suppress(FileNotFoundError):  # a retry of its job begins with a new one
                 about = path.stat()
-                found.append(JobLog(verb, name, path, about.st_mtime, about.st_size))
-    return sorted(found, key=lambda log: (log.time, log.path))
+                logs.append(JobLog(verb, name, path, about.st_mtime, about.st_size))
+    return sorted(logs, key=lambda log: (log.time, log.path))
 
 
 def chosen(logs: Sequence[JobLog], name: str, verb: str) -> list[JobLog]:
     """Keep the logs of a range or link, and of a verb; empty: of any. Raise ConfigError when none is left."""
     kept = [log for log in logs if name in ("", log.name) and verb in ("", log.verb)]
     if not kept:
-        wanted = " ".join(filter(None, (verb, name)))
+        job = " ".join(filter(None, (verb, name)))
         verbs = ", ".join(dict.fromkeys(log.verb for log in logs if name in ("", log.name)))
-        if not wanted:
+        if not job:
             raise ConfigError("logs: no job of the workflow has written a log yet; to run it: crpipe run")
         there = f"there are logs of: {verbs}" if verbs else "`crpipe logs` lists what there is"
-        raise ConfigError(f"{wanted}: no job of the workflow has written a log yet; {there}")
+        raise ConfigError(f"{job}: no job of the workflow has written a log yet; {there}")
     return kept
 
 
@@ -224,23 +224,23 @@ def read_on(path: Path, wait: Callable[[], None], said: Callable[[str], None]) -
 
     A retry of the job replaces the log: ``said`` gets a line, and the new log is read from its start.
     """
-    number, place = 0, 0
+    number, offset = 0, 0
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     while True:
         try:
             with path.open("rb") as file:
                 about = os.fstat(file.fileno())
-                if number and (about.st_ino != number or about.st_size < place):
+                if number and (about.st_ino != number or about.st_size < offset):
                     said(f"{path}: the job began again")
-                    place = 0
+                    offset = 0
                     decoder.reset()
                 number = about.st_ino
-                file.seek(place)
+                file.seek(offset)
                 data = file.read(_CHUNK)
         except FileNotFoundError:
             # The next file may get the same inode.
             data, number = b"", number and _GONE
-        place += len(data)
+        offset += len(data)
         if data:
             yield decoder.decode(data)
         else:

@@ -52,7 +52,7 @@ def subject_of(state: CampaignState, event: str) -> str:
 def last_sign(campaign: Campaign, state: CampaignState) -> float:
     """Find when the campaign last wrote anything: a journal, or the files of a running job; 0.0 for never."""
     journals = (campaign.paths.data_journal(), campaign.paths.train_journal())
-    times = [found.st_mtime for path in journals if (found := look_at(path))]
+    times = [status.st_mtime for path in journals if (status := look_at(path))]
     times += [state.time - item.quiet_s for item in state.rows() if item.quiet_s is not None]
     return round(max(times, default=0.0), 3)
 

@@ -254,12 +254,12 @@ def lanes_of(ended: Sequence[JobAttempt]) -> list[tuple[str, list[JobBar]]]:
     lanes: dict[str, list[JobBar]] = {}
     first = min((each.start for each in ended), default=0.0)
     span = max((each.end or first for each in ended), default=first) - first
-    for each in ended:
-        seconds = (each.end or each.start) - each.start
-        about = f"{each.verb} {each.name}: {moment(each.start)}, {duration(seconds)} on {each.host}"
-        left, width = (100 * part / max(span, 1.0) for part in (each.start - first, seconds))
-        kind, text = ("failed", f"{about}. {each.error}") if each.error else ("done", about)
-        lanes.setdefault(each.verb, []).append(JobBar(left, width, kind, text))
+    for job in ended:
+        seconds = (job.end or job.start) - job.start
+        about = f"{job.verb} {job.name}: {moment(job.start)}, {duration(seconds)} on {job.host}"
+        left, width = (100 * part / max(span, 1.0) for part in (job.start - first, seconds))
+        kind, text = ("failed", f"{about}. {job.error}") if job.error else ("done", about)
+        lanes.setdefault(job.verb, []).append(JobBar(left, width, kind, text))
     return [(verb, lanes[verb]) for verb in dict.fromkeys((*_VERBS, *sorted(lanes))) if verb in lanes]
 
 
@@ -309,11 +309,11 @@ def configured_keys(config: Config) -> list[ConfiguredKey]:
     source = config.source
     named = {"uri": source.uri, "files": source.files, "reader": source.reader, "simulator": source.simulator}
     default = validate({"source": named, "train": {"workload": config.train.workload}})
-    known = {each.dotted: _plain(each.value) for each in entries(default) if not each.section}
+    defaults = {each.dotted: _plain(each.value) for each in entries(default) if not each.section}
     # What has no default is shown as set by the user.
-    known |= dict.fromkeys((f"source.{name}" for name in named), "") | {"train.workload": ""}
+    defaults |= dict.fromkeys((f"source.{name}" for name in named), "") | {"train.workload": ""}
     return [
-        ConfiguredKey(each.dotted, _plain(each.value), known.get(each.dotted, ""))
+        ConfiguredKey(each.dotted, _plain(each.value), defaults.get(each.dotted, ""))
         for each in entries(config)
         if not each.section
     ]
@@ -325,10 +325,10 @@ def _plain(value: object) -> str:
 
 def versions() -> list[tuple[str, str]]:
     """List the versions of crpipe, Python and the main libraries, and the system of this host."""
-    found = [("crpipe", __version__), ("Python", platform.python_version())]
+    rows = [("crpipe", __version__), ("Python", platform.python_version())]
     for name in _LIBRARIES:
         try:
-            found.append((name, version(name)))
+            rows.append((name, version(name)))
         except PackageNotFoundError:
-            found.append((name, "not installed"))
-    return [*found, ("system", platform.platform()), ("host", platform.node())]
+            rows.append((name, "not installed"))
+    return [*rows, ("system", platform.platform()), ("host", platform.node())]

@@ -13,7 +13,7 @@ from crpipe.core.lease import mount_of
 from crpipe.core.paths import OUTLIERS
 from crpipe.core.text import Column, counted, duration, number, shorten, size, table
 from crpipe.report.estimates import WARNING, describe_held_out, measure_ratios, measure_volume, peak_disk
-from crpipe.report.pace import (
+from crpipe.report.run_time import (
     FEW_STEPS,
     GOOD_STEPS,
     better_batch,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from crpipe.campaign.campaign import Campaign
     from crpipe.report.estimates import Entry, Peak, PlannedWorkload, Ratios, SourceLook, Volume
-    from crpipe.report.pace import EventCounts, Hours
+    from crpipe.report.run_time import EventCounts, Hours
 
 # Jobs of each rule, and how many of them are done: what `crpipe status` calls stale is to do.
 
@@ -85,9 +85,9 @@ class Plan:
         """Count what is there, and estimate the rest."""
         volume, ratios = measure_volume(campaign, seen), measure_ratios(campaign)
         events, file, split = estimate_events(campaign, seen), seen.file, campaign.config.split
-        judged, expected = split.test_fraction or split.validation_fraction, None
-        if file is not None and file.rows and events is not None and judged:
-            expected = round(events.events * file.groups / file.rows * judged)
+        fraction, expected = split.test_fraction or split.validation_fraction, None
+        if file is not None and file.rows and events is not None and fraction:
+            expected = round(events.events * file.groups / file.rows * fraction)
         return cls(
             campaign=campaign,
             seen=seen,
@@ -168,11 +168,11 @@ def _disk(plan: Plan) -> Iterator[Entry]:
     if peak is None:
         yield "disk", [f"{size(plan.free)} free; raw copies have a budget of {size(plan.budget)}"]
         return
-    ahead = min(plan.campaign.config.source.look_ahead, plan.volume.ranges)
-    most = f"{ahead} ranges ahead, {size(plan.volume.largest or 0)} the largest"
+    ranges = min(plan.campaign.config.source.look_ahead, plan.volume.ranges)
+    most = f"{ranges} ranges ahead, {size(plan.volume.largest or 0)} the largest"
     budget = f"budget {size(plan.budget)} (source.disk_budget_gib)"
     yield "raw copies", [f"{size(peak.raw)} at most: {most}", budget]
-    yield "splitting", [f"{size(peak.spills)} at most: temporary files of {counted(ahead, 'range')}"]
+    yield "splitting", [f"{size(peak.spills)} at most: temporary files of {counted(ranges, 'range')}"]
     basis = (
         f"measured in {counted(ratios.seen, 'split range')}"
         if ratios.seen
@@ -208,8 +208,8 @@ def _seen(seen: SourceLook) -> Iterator[Entry]:
     yield "looked at", lines
     if file is not None:
         columns = ", ".join(f"{name} {kind}" for name, kind in file.columns.items())
-        shown = [shorten(text, _WIDTH) for text in (f"columns {columns}", *file.notes)]
-        yield "file", [file.name, f"read by {file.reader}", *shown]
+        notes = [shorten(text, _WIDTH) for text in (f"columns {columns}", *file.notes)]
+        yield "file", [file.name, f"read by {file.reader}", *notes]
         if file.doubt:
             yield WARNING, textwrap.wrap(file.doubt, _WIDTH)
     for warning in seen.warnings:
@@ -255,11 +255,11 @@ def _hours(hours: Hours) -> Iterator[str]:
         yield "no rate of training is measured yet; plan again once a link has trained some steps"
     else:
         took = f"{number(hours.rate.events_per_s)} events/s, measured in {hours.rate.where}"
-        whole = "" if hours.training_s is None else f"about {duration(hours.training_s)} of training, at "
-        yield f"{whole}{took}"
+        training = "" if hours.training_s is None else f"about {duration(hours.training_s)} of training, at "
+        yield f"{training}{took}"
     if hours.data_s is not None:
-        each = ", ".join(f"{verb} {duration(taken)}" for verb, taken in hours.range_s.items())
-        yield f"about {duration(hours.data_s)} for the data, one range after the other ({each} each)"
+        verbs = ", ".join(f"{verb} {duration(taken)}" for verb, taken in hours.range_s.items())
+        yield f"about {duration(hours.data_s)} for the data, one range after the other ({verbs} each)"
 
 
 def describe_plan(plan: Plan) -> dict[str, Any]:

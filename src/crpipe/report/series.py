@@ -54,23 +54,23 @@ class MultiplicityCounts:
         above, weight_above: events above the threshold, and the sum of their weights.
         """
         edge = threshold + 1.0
-        place = next((i for i, low in enumerate(self.edges[:-1]) if low < edge < self.edges[i + 1]), None)
-        if place is None:
+        index = next((i for i, low in enumerate(self.edges[:-1]) if low < edge < self.edges[i + 1]), None)
+        if index is None:
             return self
-        later = above - sum(self.events[place + 1 :])
-        right = min(max(later, 0), self.events[place])
-        events = (*self.events[:place], self.events[place] - right, right, *self.events[place + 1 :])
+        later = above - sum(self.events[index + 1 :])
+        right = min(max(later, 0), self.events[index])
+        events = (*self.events[:index], self.events[index] - right, right, *self.events[index + 1 :])
         weights = self.weights
         if weights:
-            part = min(max(weight_above - sum(weights[place + 1 :]), 0.0), weights[place])
-            weights = (*weights[:place], weights[place] - part, part, *weights[place + 1 :])
-        return MultiplicityCounts((*self.edges[: place + 1], edge, *self.edges[place + 1 :]), events, weights)
+            part = min(max(weight_above - sum(weights[index + 1 :]), 0.0), weights[index])
+            weights = (*weights[:index], weights[index] - part, part, *weights[index + 1 :])
+        return MultiplicityCounts((*self.edges[: index + 1], edge, *self.edges[index + 1 :]), events, weights)
 
     def visible(self, threshold: int | None) -> MultiplicityCounts:
         """Leave out the empty bins at the end, but keep those up to twice the threshold."""
         ends = [edge for edge, events in zip(self.edges[1:], self.events, strict=True) if events]
-        wanted = max(ends[-1] if ends else 0.0, 2.0 * (threshold or 0))
-        count = next((i for i, edge in enumerate(self.edges[1:], 1) if edge >= wanted), len(self.events))
+        last = max(ends[-1] if ends else 0.0, 2.0 * (threshold or 0))
+        count = next((i for i, edge in enumerate(self.edges[1:], 1) if edge >= last), len(self.events))
         return MultiplicityCounts(self.edges[: count + 1], self.events[:count], self.weights[:count])
 
 
@@ -107,13 +107,13 @@ def _lines(path: Path) -> list[bytes]:
 def pick(rows: Sequence[Row], wanted: Callable[[str], bool]) -> list[Series]:
     """Collect the metrics whose names are ``wanted``, each as a series over the rows with a finite value."""
     names = sorted({name for row in rows for name in row if wanted(name)})
-    found = []
+    curves = []
     for name in names:
         points = [(row["step"], row[name]) for row in rows if name in row and math.isfinite(row[name])]
         if points:
             steps, values = zip(*points, strict=True)
-            found.append(Series(name, steps, values))
-    return found
+            curves.append(Series(name, steps, values))
+    return curves
 
 
 def pick_watched(rows: Sequence[Row]) -> list[Series]:
@@ -128,8 +128,8 @@ def pick_validation(rows: Sequence[Row]) -> dict[str, list[Series]]:
     Metrics that a phase gives besides its loss are in TensorBoard alone, where there are many.
     """
     losses = pick(rows, lambda name: name.startswith(VALIDATION) and name.endswith("/loss"))
-    own = pick(rows, lambda name: name.startswith(VALIDATION) and name.count("/") == 1)
-    named = {series.name.replace("/", ": "): [series] for series in own}
+    curves = pick(rows, lambda name: name.startswith(VALIDATION) and name.count("/") == 1)
+    named = {series.name.replace("/", ": "): [series] for series in curves}
     return ({"validation: loss": losses} if losses else {}) | named
 
 

@@ -61,8 +61,8 @@ def read_queue(answer: str, folder: str) -> tuple[QueuedJob, ...]:
     for row in rows:
         if len(row) != _FIELDS:  # a comment of several lines
             continue
-        number, state, node, reason, name, place, comment = row
-        if name.startswith(PREFIX) and os.path.realpath(place) == folder:
+        number, state, node, reason, name, work_folder, comment = row
+        if name.startswith(PREFIX) and os.path.realpath(work_folder) == folder:
             jobs.append(QueuedJob(number, state.lower(), node or reason, _work(comment)))
     return tuple(jobs)
 

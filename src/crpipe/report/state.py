@@ -208,7 +208,7 @@ class LastValidation:
 
 
 def _rank(name: str) -> int:
-    """Put the workload's own numbers first, then losses, then the other metrics of phases."""
+    """Rank the workload's own numbers first, then losses, then the other metrics of phases."""
     return 0 if "/" not in name else 1 if name.endswith("/loss") else 2
 
 
@@ -276,7 +276,7 @@ class CampaignState:
         ]
         ranges += [WorkState(name, State.SKIPPED) for name in skipped]
         links = tuple(link.work_state() for link in chain)
-        pace = _pace(chain)
+        range_s = _seconds_per_range(chain)
         budget = round(campaign.config.source.disk_budget_gib * GIB)
         return cls(
             run=paths.run,
@@ -291,8 +291,8 @@ class CampaignState:
             ledgers=Ledgers.of(row for name in campaign.ranges if (row := files[name].ledger) is not None),
             trained=TrainingTotals.of(chain),
             disk=Disk(tree_bytes(paths.raw("")), budget, free_bytes(paths.results)),
-            pace_s=pace,
-            eta_s=_eta(links, pace),
+            pace_s=range_s,
+            eta_s=_eta(links, range_s),
             changed=tuple(_changed_keys(campaign)),
             queue=jobs_here(),
             token=token,
@@ -405,7 +405,7 @@ def _still_trained(paths: Paths, chain: Sequence[LinkTrace], skipped: Sequence[s
     return tuple(sorted(seen.intersection(skipped)))
 
 
-def _pace(chain: Sequence[LinkTrace]) -> float | None:
+def _seconds_per_range(chain: Sequence[LinkTrace]) -> float | None:
     """Estimate the wall time of one range: the median between the last receipts, else from steps so far.
 
     Unlike steps, receipts include the time in the queue, the wait for data, and repeated attempts.
@@ -424,9 +424,9 @@ def _pace(chain: Sequence[LinkTrace]) -> float | None:
     return None
 
 
-def _eta(links: Sequence[WorkState], pace: float | None) -> float | None:
+def _eta(links: Sequence[WorkState], range_s: float | None) -> float | None:
     """Add up what is left of each link on ranges: a link takes as long as its ranges."""
-    if pace is None:
+    if range_s is None:
         return None
     left = 0.0
     for link in links:
@@ -435,7 +435,7 @@ def _eta(links: Sequence[WorkState], pace: float | None) -> float | None:
         elif link.state is not State.TRAINED:
             begun = link.step is not None and link.steps and link.state in _LAST_STEPS
             share = 1 - (link.step or 0) / (link.steps or 1) if begun else 1.0
-            left += pace * len(link.ranges) * share
+            left += range_s * len(link.ranges) * share
     return left
 
 

@@ -248,8 +248,8 @@ def _failed(state: CampaignState) -> list[str]:
     ranges = [item.name for item in state.chain() if item.state is State.FAILED]
     links = [link for link in state.bulk() if link.state is State.FAILED]
     if not state.one_to_one:  # there a range has also failed when its link has
-        own = {name for link in links for name in link.ranges}
-        ranges = [name for name in ranges if name not in own]
+        of_links = {name for link in links for name in link.ranges}
+        ranges = [name for name in ranges if name not in of_links]
     return [*ranges, *(link.name for link in links if link.name not in ranges)]
 
 

@@ -60,8 +60,8 @@ def _runs(source: Path) -> Iterator[tuple[Path, list[Path]]]:
 
 def _add(file: Path, target: Path, mode: str) -> None:
     if mode == "copy":
-        found = look_at(target)
-        if not (found and found.st_size == file.stat().st_size):
+        status = look_at(target)
+        if not (status and status.st_size == file.stat().st_size):
             with atomic_write(target) as part:
                 shutil.copy2(file, part)
         return

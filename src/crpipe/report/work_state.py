@@ -209,12 +209,12 @@ def training_progress(rows: list[Row]) -> Row:
 
 def seconds_per_step(rows: list[Row]) -> float | None:
     """Take the median over pairs of rows, so that a pause between two attempts has no effect."""
-    paces = [
+    durations = [
         (after["time"] - before["time"]) / (after["step"] - before["step"])
         for before, after in pairwise(rows)
         if after["step"] > before["step"]
     ]
-    return median_of(paces)
+    return median_of(durations)
 
 
 def median_of(values: list[float]) -> float | None:

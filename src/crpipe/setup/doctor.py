@@ -78,7 +78,7 @@ class Gpu:
 
 
 def examine(files: Sequence[Path], overrides: Iterable[str]) -> list[Diagnosis]:
-    """Look at this machine, and at what the configuration names; without one, at the machine alone."""
+    """Examine this machine, and what the configuration names; without one, the machine alone."""
     config, configuration = _configuration(files, overrides)
     gpus, slurm = gpus_here(), diagnose_slurm()
     cluster = has_slurm() and slurm.verdict == "ok"
@@ -202,7 +202,7 @@ def diagnose_token(config: Config, uris: Iterable[str]) -> Diagnosis:
 
 
 def diagnose_disk(key: str, folder: Path, budget_gib: float = 0.0, *, cluster: bool = False) -> Diagnosis:
-    """Look at the file system of a directory: free space, permission, locks.
+    """Examine the file system of a directory: free space, permission, locks.
 
     budget_gib: space that raw copies may take there. cluster: whether jobs may run on other hosts.
     """
@@ -245,7 +245,7 @@ def _doubt(key: str, mount: Mount | None, *, cluster: bool) -> tuple[str, str]:
 
 
 def diagnose_workflow(folder: Path) -> Diagnosis:
-    """Look for the workflow in a folder, and whether it is that of this version."""
+    """Check whether a folder has the workflow, and that of this version."""
     version = _version("snakemake")
     if not version:
         return Diagnosis("workflow", "fail", "snakemake is not installed", "pip install snakemake")
@@ -267,7 +267,7 @@ def diagnose_workflow(folder: Path) -> Diagnosis:
 
 
 def diagnose_python() -> Diagnosis:
-    """Look at the interpreter."""
+    """Examine the interpreter."""
     version, text = sys.version_info[:2], f"{platform.python_version()} ({sys.executable})"
     if version < OLDEST:
         return Diagnosis("python", "fail", f"{text}: too old", "install Python 3.11 or later")
@@ -279,7 +279,7 @@ def diagnose_python() -> Diagnosis:
 
 
 def diagnose_torch(gpus: Sequence[Gpu]) -> Diagnosis:
-    """Look at the installed torch, without importing it, and whether the driver fits its CUDA."""
+    """Examine the installed torch, without importing it, and whether the driver fits its CUDA."""
     version = _version("torch")
     if not version:
         return Diagnosis("torch", "fail", "not installed", "pip install torch, as docs/install.md shows")
@@ -345,7 +345,7 @@ def has_slurm() -> bool:
 
 
 def diagnose_slurm() -> Diagnosis:
-    """Look for Slurm, ask it for this user's jobs, and look at the plugin of Snakemake.
+    """Find Slurm, query this user's jobs, and examine the plugin of Snakemake.
 
     What is wrong stops only a campaign that runs with ``--profile slurm``.
     """

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from crpipe.config.loading import Tree
 
-# What a user changes first; besides, every key that a starter or an answer sets.
+# What a user changes first; besides, every key that a starting configuration or an answer sets.
 SHOWN = (
     "run",
     "results",
@@ -56,7 +56,7 @@ _HEADER = """\
 
 
 @dataclass(frozen=True, slots=True)
-class Starter:
+class InitConfig:
     """What a workload begins with.
 
     readers: ``module:Name`` of its readers, the first is the default; each with ``about``, what it reads, and
@@ -73,7 +73,7 @@ class Starter:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What the user said; an empty value means what the starter has."""
+    """What the user said; an empty value means what the starting configuration has."""
 
     workload: str
     uri: str
@@ -92,23 +92,23 @@ class Answers:
 
 
 @cache
-def starters() -> dict[str, Starter]:
+def init_configs() -> dict[str, InitConfig]:
     """Read what each workload of this installation begins with, by its short name."""
     files = sorted((Path(crpipe.__file__).parent / "workloads").glob("*/start.yaml"))
-    return {path.parent.name: Starter(**yaml.safe_load(path.read_text())) for path in files}
+    return {path.parent.name: InitConfig(**yaml.safe_load(path.read_text())) for path in files}
 
 
-def starter_of(workload: str) -> Starter:
+def find_init_config(workload: str) -> InitConfig:
     """Find what a workload begins with, by short name or ``module:Name``; raise ConfigError for others."""
-    known = starters()
+    configs = init_configs()
     if not workload:
-        raise ConfigError(f"--workload: not given; write one of {', '.join(known)}, or module:Name")
-    if workload in known:
-        return known[workload]
+        raise ConfigError(f"--workload: not given; write one of {', '.join(configs)}, or module:Name")
+    if workload in configs:
+        return configs[workload]
     if ":" in workload:
-        return Starter(workload, always={"train": {"workload": workload}})
+        return InitConfig(workload, always={"train": {"workload": workload}})
     raise ConfigError(
-        f"--workload {workload}: not known; write one of {', '.join(known)}, or module:Name of your own"
+        f"--workload {workload}: not known; write one of {', '.join(configs)}, or module:Name of your own"
     )
 
 
@@ -118,11 +118,11 @@ def default_run(workload: str) -> str:
 
 
 def complete(answers: Answers, folder: Path) -> tuple[Answers, list[str]]:
-    """Look for the files that the user named, and fill in the ranges that fit; also return what was found.
+    """Find the files that the user named, and fill in the ranges that fit; also return what was found.
 
     Raise ConfigError with what lies there when no file matches.
     """
-    starter = starter_of(answers.workload)
+    init_config = find_init_config(answers.workload)
     if not (answers.uri or answers.files):
         raise ConfigError(
             "--uri: not given; name the raw files, for example --uri '/data/{range}/*.parquet', or try "
@@ -130,7 +130,7 @@ def complete(answers: Answers, folder: Path) -> tuple[Answers, list[str]]:
         )
     uri, files = _from_here(answers.uri, folder), _from_here(answers.files, folder)
     suggestion = suggest_ranges(uri, files)
-    usual = starter.synthetic.get("ranges", _RANGES) if answers.simulated else _RANGES
+    usual = init_config.synthetic.get("ranges", _RANGES) if answers.simulated else _RANGES
     ranges = {**usual, **suggestion.ranges, **answers.ranges}
     if "skip" in ranges:
         ranges = _with_skip(ranges, suggestion.ranges)
@@ -154,19 +154,19 @@ def _with_skip(ranges: Tree, suggested: Mapping[str, Any]) -> Tree:
 
 def compose(answers: Answers) -> Tree:
     """Make the configuration of a campaign from complete answers; raise ConfigError when it is none."""
-    starter = starter_of(answers.workload)
+    init_config = find_init_config(answers.workload)
     run = answers.run or default_run(answers.workload)
     source = {
         "uri": answers.uri,
         "files": answers.files,
-        "reader": answers.reader or _default_reader(starter, simulated=answers.simulated),
+        "reader": answers.reader or _default_reader(init_config, simulated=answers.simulated),
         "simulator": answers.simulator,
         "tables": dict(answers.tables),
     }
     tree: Tree = {}
     for part in (
-        starter.always,
-        starter.synthetic if answers.simulated else {},
+        init_config.always,
+        init_config.synthetic if answers.simulated else {},
         {"run": run, "results": answers.results or f"results/{run}"},
         {"source": {name: value for name, value in source.items() if value}},
         {"ranges": dict(answers.ranges)},
@@ -182,10 +182,10 @@ def compose(answers: Answers) -> Tree:
 def extras_of(reader: str, workload: str) -> dict[str, str]:
     """Name the extras that a reader and the evaluation of a workload need, each with the reason."""
     extras: dict[str, str] = {}
-    for starter in starters().values():
-        if starter.always["train"]["workload"].partition(":")[0] == workload.partition(":")[0]:
-            extras |= starter.extras
-        extra = starter.readers.get(reader, {}).get("extra")
+    for init_config in init_configs().values():
+        if init_config.always["train"]["workload"].partition(":")[0] == workload.partition(":")[0]:
+            extras |= init_config.extras
+        extra = init_config.readers.get(reader, {}).get("extra")
         if extra:
             extras[extra] = f"for the reader {reader.rpartition(':')[2]}"
     return extras
@@ -201,18 +201,18 @@ def lacking_tables(tree: Tree) -> list[str]:
 
 
 def _merged(base: Tree, over: Mapping[str, Any]) -> Tree:
-    """Put one tree over another, key by key."""
+    """Merge one tree over another, key by key."""
     both = {
         name: _merged(tree, over[name]) for name, tree in base.items() if isinstance(over.get(name), dict)
     }
     return {**base, **over, **both}
 
 
-def _default_reader(starter: Starter, *, simulated: bool) -> str:
+def _default_reader(init_config: InitConfig, *, simulated: bool) -> str:
     """Name the reader where the user named none; that of simulated files may be another one."""
-    if simulated and "reader" in starter.synthetic.get("source", {}):
+    if simulated and "reader" in init_config.synthetic.get("source", {}):
         return ""
-    return next(iter(starter.readers), "")
+    return next(iter(init_config.readers), "")
 
 
 def render(tree: Tree) -> str:

@@ -350,7 +350,7 @@ class Copies:
             refuse_machine_error(error, entry.uri, OF_PROGRAMS)
 
     async def _check_first_copy(self, path: str) -> None:
-        """Let the first copy be judged, before gigabytes of others are made; bytes that are right stay."""
+        """Check the first copy, before gigabytes of others are made; bytes that are right stay."""
         accept, self._accept = self._accept, None
         if accept is not None:
             await asyncio.to_thread(accept, self._proofs.file(path))

@@ -58,11 +58,11 @@ def count_files(campaign: Campaign, progress: Progress, *, grown: bool = False) 
         raise ConfigError("ranges.last: auto: there is no last list of files; set it to a number")
     if pattern.kind is Kind.RANGES:
         names = _range_names(files, ranges)
-        positions.settle(names, Range.parse(names[-1]).last, pattern.shown, progress, grown=grown)
+        positions.record_or_check(names, Range.parse(names[-1]).last, pattern.shown, progress, grown=grown)
     elif pattern.kind is Kind.NUMBERS:
         numbers = _numbers(files, ranges.first, progress)
         names = [pattern.file_name(number) for number in numbers]
-        positions.settle(names, numbers[-1], pattern.shown, progress, grown=grown)
+        positions.record_or_check(names, numbers[-1], pattern.shown, progress, grown=grown)
     else:
         _check_first(ranges.first, len(files.by_position(grown=grown)) - 1)
     recorded = NumberedFiles.read(positions.record).last

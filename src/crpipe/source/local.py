@@ -61,13 +61,13 @@ def _is_hdf5(path: Path, begin: bytes) -> bool:
     """Find the signature at byte 0, or after a user block of 512, 1024, 2048, ... bytes."""
     if begin.startswith(_HDF5):
         return True
-    size, place = path.stat().st_size, 512
+    size, offset = path.stat().st_size, 512
     with path.open("rb") as handle:
-        while place < size:
-            handle.seek(place)
+        while offset < size:
+            handle.seek(offset)
             if handle.read(len(_HDF5)) == _HDF5:
                 return True
-            place *= 2
+            offset *= 2
     return False
 
 
@@ -87,14 +87,14 @@ _TICK_S = 0.02  # two changes within one tick of the kernel's clock have one tim
 class LocalSource:
     """Lists directories and copies files, comparing each copy with its source."""
 
-    async def entries(self, place: RangeSource, chosen: Callable[[str], bool]) -> Sequence[Entry]:
+    async def entries(self, location: RangeSource, chosen: Callable[[str], bool]) -> Sequence[Entry]:
         """List the chosen files of a directory."""
-        names = sorted(name for name, is_folder in _listed(place) if not is_folder and chosen(name))
-        return [_entry(Path(place.folder) / name, name, "the source") for name in names]
+        names = sorted(name for name, is_folder in _listed(location) if not is_folder and chosen(name))
+        return [_entry(Path(location.folder) / name, name, "the source") for name in names]
 
-    async def folders(self, place: RangeSource) -> Sequence[str]:
+    async def folders(self, location: RangeSource) -> Sequence[str]:
         """Name the directories in a directory."""
-        return [name for name, is_folder in _listed(place) if is_folder]
+        return [name for name, is_folder in _listed(location) if is_folder]
 
     async def describe(self, uris: Sequence[str], paths: Sequence[str], key: str) -> Sequence[Entry]:
         """Look up size and time of named files."""
@@ -106,14 +106,14 @@ class LocalSource:
         return await asyncio.to_thread(_copy, entry, part)
 
 
-def _listed(place: RangeSource) -> list[tuple[str, bool]]:
+def _listed(location: RangeSource) -> list[tuple[str, bool]]:
     """Name everything in a directory, and whether it is a directory itself."""
     try:
-        with os.scandir(place.folder) as entries:
+        with os.scandir(location.folder) as entries:
             return [(one.name, one.is_dir()) for one in entries]
     except OSError as error:
         raise ListingError(
-            f"{place.what}: {place.folder} cannot be listed ({error.strerror}); {place.remedy}"
+            f"{location.what}: {location.folder} cannot be listed ({error.strerror}); {location.remedy}"
         ) from error
 
 
@@ -173,7 +173,7 @@ def _identity(status: os.stat_result) -> tuple[int, ...]:
 
 
 def _settled(descriptor: int) -> os.stat_result:
-    """Look at an open file; wait for the next tick after a change, so that another one gets another time."""
+    """Return the status of an open file; wait a tick after a change, so that another gets another time."""
     status = os.fstat(descriptor)
     if 0 <= time.time() - status.st_ctime < _TICK_S:
         time.sleep(_TICK_S)
@@ -182,7 +182,7 @@ def _settled(descriptor: int) -> os.stat_result:
 
 
 def _look(entry: Entry) -> os.stat_result:
-    """Look at what has the file's name now; it may be another file."""
+    """Return the status of what has the file's name now; it may be another file."""
     try:
         return retry_io(Path(entry.uri).stat)
     except OSError as error:

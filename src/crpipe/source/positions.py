@@ -66,7 +66,7 @@ class RecordedPositions:
                 "restore source.uri, or set `results` to a new directory"
             )
 
-    def settle(
+    def record_or_check(
         self, names: Sequence[str], last: int, source: str, progress: Progress, *, grown: bool = False
     ) -> None:
         """Record the ordered names at the first listing; raise ListingError when they are others later.
@@ -91,13 +91,13 @@ class RecordedPositions:
     def read(self) -> list[str]:
         """Read the names by position; raise DataError when the record is missing or damaged."""
         try:
-            found: list[str] = retry_io(self._read, self.names)
+            names: list[str] = retry_io(self._read, self.names)
         except (pa.ArrowException, OSError, KeyError) as error:
             refuse_machine_error(error, self.names, OF_FORM)
             raise DataError(
                 f"{self.names}: damaged ({error}); delete it and {self.record}, then run the same command"
             ) from error
-        return found
+        return names
 
     def _read(self) -> list[str]:
         with pq.ParquetFile(self.names) as file:

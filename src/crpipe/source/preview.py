@@ -61,7 +61,7 @@ class PreviewDeadline(Deadline):
         super().__init__(seconds, what)
         self._seconds = seconds
 
-    def passed(self, reason: str) -> OutageError:
+    def expired_error(self, reason: str) -> OutageError:
         """Make the error of a source that did not answer in time."""
         return OutageError(f"no answer within {self._seconds:g} s ({reason or 'the first try still ran'})")
 

@@ -64,37 +64,37 @@ class SourceFiles:
         if kind is Kind.RANGES:
             return self._matching(name)
         if kind is Kind.RANGE_LISTS:
-            return self._described(read_list(self.pattern.list_file(name)))
+            return self._entries_of_list(read_list(self.pattern.list_file(name)))
         if kind is Kind.NUMBERS:
             return self._numbered(name)
         return self._at_positions(name)
 
     def _matching(self, name: Range) -> Sequence[Entry]:
         """List the files of the range's own directory that match the pattern, and report the others."""
-        place = self.pattern.place(name)
+        location = self.pattern.location(name)
         others: list[str] = []
 
         def chosen(file: str) -> bool:
-            if place.has(file):
+            if location.has(file):
                 return True
             others.append(file)
             return False
 
-        entries = entries_of(self._options, place, chosen, self._deadline)
+        entries = entries_of(self._options, location, chosen, self._deadline)
         if others:
             names = shown([file if file.isprintable() else repr(file) for file in sorted(others)])
             self._progress.message(
                 f"{name}: {len(entries) + len(others)} files listed, {len(entries)} match "
-                f"{place.pattern}, {len(others)} are left out: {names}"
+                f"{location.pattern}, {len(others)} are left out: {names}"
             )
         return entries
 
-    def _described(self, files: Sequence[str]) -> Sequence[Entry]:
-        return described(self._options, files, relative(files), "source.files", self._deadline)
+    def _entries_of_list(self, files: Sequence[str]) -> Sequence[Entry]:
+        return describe_files(self._options, files, relative(files), "source.files", self._deadline)
 
     def _numbered(self, name: Range) -> Sequence[Entry]:
         """List the files whose names hold the numbers of the range; every number must be there."""
-        place = self.pattern.place(name)
+        location = self.pattern.location(name)
         numbers: set[int] = set()
         others = 0
 
@@ -107,10 +107,10 @@ class SourceFiles:
             numbers.add(number)
             return name.first <= number <= name.last
 
-        entries = entries_of(self._options, place, chosen, self._deadline)
+        entries = entries_of(self._options, location, chosen, self._deadline)
         if others:
             self._progress.message(
-                f"{name}: {others} files in {place.folder} have other names and are ignored"
+                f"{name}: {others} files in {location.folder} have other names and are ignored"
             )
         missing = [number for number in range(name.first, name.last + 1) if number not in numbers]
         if missing:
@@ -118,7 +118,7 @@ class SourceFiles:
             held = f"{min(numbers)} to {max(numbers)}" if numbers else "none"
             raise ListingError(
                 f"range {name}: {len(missing)} of {name.last - name.first + 1} files are missing in "
-                f"{place.folder}: {shown(files)} (numbers found: {held}); correct ranges.first or "
+                f"{location.folder}: {shown(files)} (numbers found: {held}); correct ranges.first or "
                 "ranges.last, skip the range with ranges.skip, or write a pattern with * to take the files "
                 "that exist"
             )
@@ -134,7 +134,7 @@ class SourceFiles:
                 f"{len(names) - 1}; set ranges.last to {len(names) - 1}, or to auto"
             )
         if self.pattern.kind is Kind.FLAT_LIST:
-            return self._described(files)
+            return self._entries_of_list(files)
         listed = frozenset(files)
         entries = entries_of(self._options, self.pattern.whole(), listed.__contains__, self._deadline)
         gone = sorted(listed - {entry.path for entry in entries})
@@ -160,7 +160,7 @@ class SourceFiles:
                 f"{where}: no file there matches; correct source.uri, for example /data/*.parquet"
             )
         if positions is not None:
-            positions.settle(names, len(names) - 1, self.pattern.shown, self._progress, grown=grown)
+            positions.record_or_check(names, len(names) - 1, self.pattern.shown, self._progress, grown=grown)
         return names
 
     def ranges(self) -> list[Range]:
@@ -179,29 +179,31 @@ class SourceFiles:
         pattern = self.pattern
         if pattern.kind is Kind.FLAT_LIST:
             return natural_order(read_list(pattern.list_file(None)))
-        place = pattern.whole()
+        location = pattern.whole()
         if pattern.kind is Kind.RANGES and pattern.ranges_are_folders():
-            ask = (self._options, place.scheme, place.host, self._deadline)
-            return list(_ask(*ask, lambda source: source.folders(place)))
+            ask = (self._options, location.scheme, location.host, self._deadline)
+            return list(_ask(*ask, lambda source: source.folders(location)))
         names: list[str] = []
 
         def collect(name: str) -> bool:
-            if place.has(name):
+            if location.has(name):
                 names.append(name)
             return False
 
-        entries_of(self._options, place, collect, self._deadline)
+        entries_of(self._options, location, collect, self._deadline)
         return natural_order(names)
 
 
 def entries_of(
-    options: SourceOptions, place: RangeSource, chosen: Callable[[str], bool], deadline: Deadline
+    options: SourceOptions, location: RangeSource, chosen: Callable[[str], bool], deadline: Deadline
 ) -> Sequence[Entry]:
     """List the chosen files of one directory."""
-    return _ask(options, place.scheme, place.host, deadline, lambda source: source.entries(place, chosen))
+    return _ask(
+        options, location.scheme, location.host, deadline, lambda source: source.entries(location, chosen)
+    )
 
 
-def described(
+def describe_files(
     options: SourceOptions, uris: Sequence[str], paths: Sequence[str], key: str, deadline: Deadline
 ) -> Sequence[Entry]:
     """Look up files of one source by their URIs; ``paths`` are the names that their copies will have."""

@@ -14,7 +14,7 @@ from crpipe.core.errors import ConfigError, SourceError, TransferError
 from crpipe.core.files import atomic_write, disk_errors, make_folder, publish, remove_tree, sha256
 from crpipe.core.lease import lease
 from crpipe.source.copies import Copies, CopyRules, check_free_space
-from crpipe.source.range_files import described
+from crpipe.source.range_files import describe_files
 from crpipe.source.retries import Deadline
 from crpipe.source.sync import INDEX, LEASE, RESULTS, CopyIndex, check_place, file_here
 from crpipe.source.uris import SourceOptions
@@ -34,7 +34,7 @@ _GROWING = ("tensorboard/*/*", "*.jsonl", "snapshot-*.pt")
 
 
 def restore_run(campaign: Campaign, progress: Progress) -> int:
-    """Bring back every file that the index names; return how many. After a crash the next call goes on.
+    """Restore every file that the index names; return how many. After a crash the next call resumes.
 
     Files that are here already must be those of the index. Raise ConfigError when they are others,
     TransferError when the copy is damaged, ListingError when there is none.
@@ -72,7 +72,7 @@ def _fetch_index(campaign: Campaign, progress: Progress) -> Files:
     options = SourceOptions.of(campaign.config)
     remove_tree(folder)
     deadline = Deadline(options.deadline_s, f"restoring from {campaign.config.sync.to}", progress.message)
-    entries = described(options, [uri], [INDEX], "sync.to", deadline)
+    entries = describe_files(options, [uri], [INDEX], "sync.to", deadline)
     _copy(campaign, list(entries), folder, progress)
     return CopyIndex.parse((folder / INDEX).read_bytes(), uri).files
 

@@ -78,9 +78,9 @@ class Deadline:
     def check(self, reason: str) -> None:
         """Raise OutageError, with the ``reason`` of the last failure, when the deadline has passed."""
         if not self.left():
-            raise self.passed(reason)
+            raise self.expired_error(reason)
 
-    def passed(self, reason: str) -> OutageError:
+    def expired_error(self, reason: str) -> OutageError:
         """Make the error of a deadline that has passed; without a reason, name the last failure."""
         return OutageError(
             f"{self._what}: not finished within source.deadline_minutes ({reason or self._failure}); what is "
@@ -122,7 +122,7 @@ async def retry(
         except TimeoutError as error:
             if not limit.expired():
                 raise
-            raise deadline.passed(reason) from error
+            raise deadline.expired_error(reason) from error
         except TemporaryFailure as error:
             reason = deadline.note(error)
             if patient and error.kind is Failure.FEDERATION_AWAY:

@@ -21,7 +21,7 @@ from crpipe.core.errors import AccessError, ConfigError, ListingError
 from crpipe.core.files import disk_errors, make_folder, publish, remove_tree, sha256
 from crpipe.core.lease import lease
 from crpipe.source.copies import Copies, CopyRules, check_free_space, is_reserved
-from crpipe.source.range_files import described, entries_of
+from crpipe.source.range_files import describe_files, entries_of
 from crpipe.source.retries import Deadline
 from crpipe.source.uris import (
     FEDERATIONS,
@@ -107,7 +107,7 @@ def check_tables(record: Path, uris: Mapping[str, str]) -> None:
 
 
 def stage_tables(campaign: Campaign, progress: Progress) -> None:
-    """Have a verified copy of each side table, and record their hashes.
+    """Stage a verified copy of each side table, and record their hashes.
 
     Copies that are still what was recorded are kept. Raise ConfigError when the content under a URI is no
     longer what was recorded, ListingError or TransferError when a table is missing or cannot be read.
@@ -140,7 +140,7 @@ def stage_tables(campaign: Campaign, progress: Progress) -> None:
 
 
 def _simulated(config: Config, folder: Path, progress: Progress) -> list[_Table]:
-    """Let the simulator write its tables; they win over configured ones, because its files need them."""
+    """Write the simulator's tables; they win over configured ones, because its files need them."""
     if not config.simulates():
         return []
     remove_tree(folder)
@@ -184,11 +184,11 @@ def _entry_of(uri: str, key: str, options: SourceOptions, deadline: Deadline) ->
     if scheme_of(uri, key) in FEDERATIONS:
         host, path = host_and_path(uri, key)
         folder, _, file = path.rpartition("/")
-        place = RangeSource(scheme_of(uri, key), host, folder or "/", file, key, f"correct {key}")
+        location = RangeSource(scheme_of(uri, key), host, folder or "/", file, key, f"correct {key}")
         with contextlib.suppress(ListingError, AccessError):  # a site may refuse listings alone
-            for entry in entries_of(options, place, file.__eq__, deadline):
+            for entry in entries_of(options, location, file.__eq__, deadline):
                 return entry
-    return described(options, [uri], [uri], key, deadline)[0]
+    return describe_files(options, [uri], [uri], key, deadline)[0]
 
 
 def _copy_name(name: str, path: str) -> str:

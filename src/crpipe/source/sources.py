@@ -32,10 +32,10 @@ class Copier(Protocol):
 class Source(Copier, Protocol):
     """A place that holds files which can be listed."""
 
-    async def entries(self, place: RangeSource, chosen: Callable[[str], bool]) -> Sequence[Entry]:
+    async def entries(self, location: RangeSource, chosen: Callable[[str], bool]) -> Sequence[Entry]:
         """List the chosen files of one directory; raise ListingError."""
 
-    async def folders(self, place: RangeSource) -> Sequence[str]:
+    async def folders(self, location: RangeSource) -> Sequence[str]:
         """Name the directories in one directory; raise ListingError."""
 
     async def describe(self, uris: Sequence[str], paths: Sequence[str], key: str) -> Sequence[Entry]:

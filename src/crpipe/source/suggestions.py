@@ -77,16 +77,16 @@ def _ranges_of(source: SourceFiles) -> SuggestedRanges | None:
     if pattern.kind is Kind.NUMBERS:
         numbers = source.numbers()
         return _numbered(pattern, numbers) if numbers else None
-    place, names = pattern.whole(), source.names()
-    return _flat(place.pattern, len(names), f"files in {place.folder}") if names else None
+    location, names = pattern.whole(), source.names()
+    return _flat(location.pattern, len(names), f"files in {location.folder}") if names else None
 
 
 def _in_ranges(source: SourceFiles, ranges: Sequence[Range]) -> SuggestedRanges:
     pattern = source.pattern
     if not source.of_range(ranges[0]):
-        place, hint = pattern.place(ranges[0]), hint_of(pattern, ranges[0], option=True)
+        location, hint = pattern.location(ranges[0]), hint_of(pattern, ranges[0], option=True)
         raise ConfigError(
-            f"source.uri: {pattern.uri}: no file in {place.folder} matches {place.pattern}; {hint}"
+            f"source.uri: {pattern.uri}: no file in {location.folder} matches {location.pattern}; {hint}"
         )
     count = f"{len(ranges)} ranges in {pattern.whole().folder}, {ranges[0]} to {ranges[-1]}"
     step = Counter(one.last - one.first + 1 for one in ranges).most_common(1)[0][0]
@@ -138,12 +138,12 @@ def hint_of(pattern: SourcePattern, name: Range | None = None, *, option: bool =
     """
     if pattern.files or scheme_of(pattern.uri) != "file":
         return ""
-    place = pattern.place(name) if name is not None and pattern.kind is Kind.RANGES else pattern.whole()
-    folder, content = Path(place.folder), _scan(Path(place.folder))
+    location = pattern.location(name) if name is not None and pattern.kind is Kind.RANGES else pattern.whole()
+    folder, content = Path(location.folder), _scan(Path(location.folder))
     closed = next((each for each in [*reversed(folder.parents), folder] if _is_closed(each, folder)), None)
     if closed or (content is None and _is_folder(folder)):
         return f"make it readable: chmod u+rx {shlex.quote(str(closed or folder))}, or ask its owner"
-    if content is not None and any(place.has(file) for file in content[0]):
+    if content is not None and any(location.has(file) for file in content[0]):
         return ""
     named = Path(host_and_path(pattern.uri)[1])
     if not {*pattern.uri} & {"{", *WILDCARDS}:
@@ -229,8 +229,8 @@ def _usual_suffix(files: Sequence[str]) -> str:
 def _scan(folder: Path) -> tuple[list[str], list[str]] | None:
     """Name files and directories in a folder, at most MOST of them, in order; None when it cannot be read."""
     try:
-        with os.scandir(folder) as found:
-            kinds = [(entry.name, entry.is_dir()) for entry in itertools.islice(found, MOST)]
+        with os.scandir(folder) as entries:
+            kinds = [(entry.name, entry.is_dir()) for entry in itertools.islice(entries, MOST)]
     except OSError:
         return None
     kinds.sort(key=lambda kind: natural_key(kind[0]))

@@ -31,7 +31,7 @@ from crpipe.core.errors import (
 )
 from crpipe.core.files import sha256, write_json
 from crpipe.core.lease import lease
-from crpipe.core.paths import DROPPED, FORKS
+from crpipe.core.paths import DELETED_CHECKPOINTS, FORKS
 from crpipe.core.records import Record
 from crpipe.source.retries import Deadline, TemporaryFailure, retry, run_concurrently
 from crpipe.source.sources import open_second_place
@@ -55,7 +55,7 @@ _MEMORY = ".sync.json"  # in the directory of the run: where it was sent, and th
 _SNAPSHOTS = ("snapshot-1.pt", "snapshot-2.pt")  # in turn: the one that the index names is never replaced
 # Receipts first: one that is listed has its checkpoint on the disk when that is looked for.
 _OF_RUN = (
-    *("ranges/*.json", "campaign.json", "init_from.json", DROPPED, FORKS),
+    *("ranges/*.json", "campaign.json", "init_from.json", DELETED_CHECKPOINTS, FORKS),
     *("store/*/checkpoint-*.pt", "store/*/best-*.pt", "store/*/metrics.jsonl"),
     *("tensorboard/**/*", "evaluation/**/*", "journal.jsonl"),
 )
@@ -191,8 +191,8 @@ def _sync_until(
 async def _send_changed(campaign: Campaign, progress: Progress, rules: SyncRules) -> int:
     """Send what changed; the caller holds the lease."""
     paths = campaign.paths
-    async with open_second_place(campaign.config) as place:
-        sync = _Sync(campaign, place, progress)
+    async with open_second_place(campaign.config) as destination:
+        sync = _Sync(campaign, destination, progress)
         mark, is_known = await sync.recognise(new=rules.new)
         index = await sync.read_index(is_known=is_known)
         before = index.files if index else {}
@@ -276,11 +276,11 @@ def _needed_snapshot(files: Files, held: Files) -> dict[str, CopiedFile]:
 class _Sync:
     """One sync. failed: the error of each file that was not sent, or is not proven."""
 
-    def __init__(self, campaign: Campaign, place: SecondPlace, progress: Progress) -> None:
+    def __init__(self, campaign: Campaign, destination: SecondPlace, progress: Progress) -> None:
         self._paths = campaign.paths
         self._to = campaign.config.sync.to
         self._options = SourceOptions.of(campaign.config)
-        self._place = place
+        self._destination = destination
         self._say = progress.message
         self._deadline = Deadline(self._options.deadline_s, f"sync to {self._to}")
         self.failed: dict[str, Exception] = {}
@@ -305,7 +305,7 @@ class _Sync:
     async def check_mark(self, mark: str) -> None:
         """Raise DiskError when the place does not hold the mark of its first sync."""
         with self._ending():
-            size = await self._retry(lambda: self._place.size(self._name(mark)))
+            size = await self._retry(lambda: self._destination.size(self._name(mark)))
         if size is None:
             raise DiskError(
                 f"{self._to}: not the place of the last sync: {self._name(mark)} is missing. Nothing "
@@ -319,7 +319,7 @@ class _Sync:
 
         async def attempt() -> bool:
             pieces.clear()
-            return await self._place.read(self._name(INDEX), pieces.append)
+            return await self._destination.read(self._name(INDEX), pieces.append)
 
         with self._ending():
             is_there = await self._retry(attempt)
@@ -337,7 +337,7 @@ class _Sync:
         async def one(name: str) -> None:
             file = files[name]
             try:
-                size = await self._retry(lambda: self._place.size(self._name(file.at)))
+                size = await self._retry(lambda: self._destination.size(self._name(file.at)))
                 is_right = size == file.size
                 if is_right and verify:
                     is_right = await self._retry(lambda: self._sha256(file.at)) == file.sha256
@@ -364,7 +364,7 @@ class _Sync:
             async def attempt() -> None:
                 size, mtime_ns = stamp = _stamp(path)
                 content = await asyncio.to_thread(sha256, path)
-                await self._place.send(path, self._name(at))
+                await self._destination.send(path, self._name(at))
                 if _stamp(path) != stamp:
                     raise TemporaryFailure("it changed while it was sent")
                 sent[name] = CopiedFile(at=at, size=size, sha256=content, mtime_ns=mtime_ns)
@@ -411,14 +411,14 @@ class _Sync:
 
     async def _sha256(self, at: str) -> str:
         digest = hashlib.sha256()
-        is_there = await self._place.read(self._name(at), digest.update)
+        is_there = await self._destination.read(self._name(at), digest.update)
         return digest.hexdigest() if is_there else ""
 
     async def _send_text(self, name: str, text: str) -> None:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, name)
             await asyncio.to_thread(path.write_text, text)
-            await self._retry(lambda: self._place.send(path, self._name(name)))
+            await self._retry(lambda: self._destination.send(path, self._name(name)))
 
     def _name(self, name: str) -> str:
         return f"{self._paths.run}/{name}"

@@ -209,7 +209,7 @@ class SourcePattern:
         """What a person wrote to say where the files are."""
         return self.files or self.uri
 
-    def place(self, name: Range) -> RangeSource:
+    def location(self, name: Range) -> RangeSource:
         """Return the directory and the pattern of one range; of kinds RANGES and NUMBERS."""
         return self._place(self.uri.replace(RANGE, str(name)), f"range {name}", _SKIP)
 

@@ -99,8 +99,8 @@ def outlier_tasks(
     return [
         task
         for role in LARGE_ROLES
-        if (own := [each for each in outliers if each.role == role])
-        for task in _outlier_tasks(common, role, own, shard_items)
+        if (of_role := [each for each in outliers if each.role == role])
+        for task in _outlier_tasks(common, role, of_role, shard_items)
     ]
 
 
@@ -108,11 +108,11 @@ def _outlier_tasks(
     common: dict[str, Any], role: Role, outliers: Sequence[OutlierSegment], shard_items: int
 ) -> list[ShardTask]:
     segments = np.array([each.segment for each in outliers], np.int64).reshape(-1, 6)
-    sources, place = np.unique(np.array([each.source for each in outliers], np.int64), return_inverse=True)
-    weights = np.bincount(place, segments[:, 5], minlength=len(sources))
+    sources, index = np.unique(np.array([each.source for each in outliers], np.int64), return_inverse=True)
+    weights = np.bincount(index, segments[:, 5], minlength=len(sources))
     tasks: list[ShardTask] = []
     for first, last in even_cuts(weights, max(1, round(weights.sum() / shard_items))):
-        groups = (segments[(first <= place) & (place < last)],)
+        groups = (segments[(first <= index) & (index < last)],)
         name, total = f"{role}-{len(tasks):05d}", int(weights[first:last].sum())
         tasks.append(ShardTask(name=name, role=role, groups=groups, items=total, **common))
     return tasks

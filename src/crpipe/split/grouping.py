@@ -53,14 +53,14 @@ def shared_columns(columns: Mapping[str, NDArray[Any]], layout: Layout) -> tuple
         together = _count([values[name] for name in pair])
         if together <= min(rows // 2, _CHANCE * min(counts[name] for name in pair)):
             best = max(best, (together, pair))
-    things, found = best
-    if not found:
+    things, names = best
+    if not names:
         return ()
-    own = [values[name] for name in found]
+    shared = [values[name] for name in names]
     return tuple(
         name
         for name, column in values.items()
-        if name in found or (counts[name] > 1 and _count([*own, column]) <= _CHANCE * things)
+        if name in names or (counts[name] > 1 and _count([*shared, column]) <= _CHANCE * things)
     )
 
 
@@ -74,6 +74,6 @@ def _count(columns: list[NDArray[Any]]) -> int:
     """Count the different rows of some columns."""
     codes = np.zeros(len(columns[0]), np.int64)
     for column in columns:
-        values, own = np.unique(column, return_inverse=True)
-        _, codes = np.unique(codes * len(values) + own, return_inverse=True)
+        values, indices = np.unique(column, return_inverse=True)
+        _, codes = np.unique(codes * len(values) + indices, return_inverse=True)
     return int(codes.max(initial=-1)) + 1

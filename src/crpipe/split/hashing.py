@@ -36,8 +36,8 @@ def shuffle_keys(files: NDArray[np.uint32], rows: NDArray[np.uint32], seed: int)
     Sorting by this key shuffles: the order depends on the seed and on where an event came from, never on
     which process read it or when.
     """
-    place = files.astype(np.uint64) << np.uint64(32) | rows.astype(np.uint64)
-    return _mix(_mix(place ^ _secret(seed, "shuffle")))
+    position = files.astype(np.uint64) << np.uint64(32) | rows.astype(np.uint64)
+    return _mix(_mix(position ^ _secret(seed, "shuffle")))
 
 
 def share_of(columns: Iterable[NDArray[Any]], fractions: Sequence[float], seed: int) -> NDArray[np.int64]:
@@ -98,7 +98,7 @@ _AT_ONCE = 1 << 20  # identities in memory: 8 MiB
 _MOST_PARTS = 256  # files that are open at once
 
 
-def names_of(layout: Layout) -> tuple[str, ...]:
+def identity_columns(layout: Layout) -> tuple[str, ...]:
     """Name the columns by which an event is known: the layout's key, or all columns where it has none."""
     return layout.key or (*(field.name for field in layout.events), MULTIPLICITY)
 
@@ -106,7 +106,7 @@ def names_of(layout: Layout) -> tuple[str, ...]:
 def event_hashes(events: Events, layout: Layout) -> NDArray[np.uint64]:
     """Return a number for each event, [N]; different ones for events of different values."""
     columns = {**events.columns, MULTIPLICITY: events.multiplicity}
-    return identities([columns[name] for name in names_of(layout)])
+    return identities([columns[name] for name in identity_columns(layout)])
 
 
 def numbers_path(spills: Path, task: int) -> Path:
@@ -120,10 +120,10 @@ def count_repeated(
     """Count the events that occur twice in a range, and say so; the ledger's ``repeated``."""
     numbers = sorted(spills.glob("*.numbers"))
     tables = [path.with_suffix(".table") for path in numbers]
-    found = find_repeated(numbers, tables, layout, {file.number: file.path for file in files})
-    if found["events"]:
-        progress.message(describe(found))
-    return found
+    duplicates = find_repeated(numbers, tables, layout, {file.number: file.path for file in files})
+    if duplicates["events"]:
+        progress.message(describe(duplicates))
+    return duplicates
 
 
 def find_repeated(
@@ -144,7 +144,7 @@ def find_repeated(
     places = _places(tables, {place for pair in pairs for place in pair})
     rows = [(places[later], places[earlier]) for earlier, later in pairs]
     return {
-        "columns": list(names_of(layout)),
+        "columns": list(identity_columns(layout)),
         "events": count,
         "first": [
             {"file": files[file], "row": row, "same_as": files[other], "same_row": same}
@@ -153,12 +153,12 @@ def find_repeated(
     }
 
 
-def describe(found: Mapping[str, Any]) -> str:
+def describe(duplicates: Mapping[str, Any]) -> str:
     """Describe in one line what was found."""
-    first = found["first"][0]
+    first = duplicates["first"][0]
     return (
-        f"warning: {found['events']} events repeat an earlier one of the range (in "
-        f"{', '.join(found['columns'])}), the first: row {first['row']} of {first['file']} and row "
+        f"warning: {duplicates['events']} events repeat an earlier one of the range (in "
+        f"{', '.join(duplicates['columns'])}), the first: row {first['row']} of {first['file']} and row "
         f"{first['same_row']} of {first['same_as']}; all are used: take a file that is there twice out of "
         "the source (the ledger names more, under repeated)"
     )
@@ -192,38 +192,38 @@ def _values(path: Path, at_once: int) -> Iterator[NDArray[np.uint64]]:
 
 def _repeated(parts: list[NDArray[np.uint64]]) -> NDArray[np.uint64]:
     """Find the numbers that occur more than once in some arrays, in ascending order."""
-    whole = parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.uint64), *parts])
-    whole.sort()
-    return np.unique(whole[1:][whole[1:] == whole[:-1]])
+    hashes = parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.uint64), *parts])
+    hashes.sort()
+    return np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
 
 
 def _pairs(
     paths: Sequence[Path], twice: NDArray[np.uint64], at_once: int
 ) -> tuple[int, list[tuple[int, int]]]:
     """Count the repetitions, and give the first ones: place of an event, place of one that repeats it."""
-    known: dict[int, int] = {}
+    first_index: dict[int, int] = {}
     pairs: list[tuple[int, int]] = []
     begin = count = 0
     for path in paths:
-        for found in _values(path, at_once):
-            for place in np.flatnonzero(np.isin(found, twice)).tolist():
-                earlier = known.setdefault(int(found[place]), begin + place)
-                if earlier != begin + place:
+        for hashes in _values(path, at_once):
+            for index in np.flatnonzero(np.isin(hashes, twice)).tolist():
+                earlier = first_index.setdefault(int(hashes[index]), begin + index)
+                if earlier != begin + index:
                     count += 1
-                    pairs += [(earlier, begin + place)] if len(pairs) < SHOWN else []
-            begin += len(found)
+                    pairs += [(earlier, begin + index)] if len(pairs) < SHOWN else []
+            begin += len(hashes)
     return count, pairs
 
 
-def _places(tables: Sequence[Path], wanted: set[int]) -> dict[int, tuple[int, int]]:
+def _places(tables: Sequence[Path], indices: set[int]) -> dict[int, tuple[int, int]]:
     """Find the source file and the row of events by their places in the order of the source."""
-    found: dict[int, tuple[int, int]] = {}
+    places: dict[int, tuple[int, int]] = {}
     begin = 0
-    for path in tables if wanted else ():
+    for path in tables if indices else ():
         with pa.ipc.open_stream(path) as stream:
             for batch in stream:
-                for place in (each for each in wanted if begin <= each < begin + len(batch)):
-                    row = batch.slice(place - begin, 1)
-                    found[place] = row[SOURCE_FILE][0].as_py(), row[SOURCE_ROW][0].as_py()
+                for index in (each for each in indices if begin <= each < begin + len(batch)):
+                    row = batch.slice(index - begin, 1)
+                    places[index] = row[SOURCE_FILE][0].as_py(), row[SOURCE_ROW][0].as_py()
                 begin += len(batch)
-    return found
+    return places

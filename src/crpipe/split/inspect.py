@@ -81,7 +81,7 @@ class FileFacts:
 
 def inspect_file(path: Path, rows: int, choice: ReaderChoice | None) -> str:
     """Describe a file in words; see ``facts_of``."""
-    return "\n".join(_described(facts_of(path, rows, choice)))
+    return "\n".join(_lines_of(facts_of(path, rows, choice)))
 
 
 def facts_of(path: Path, rows: int, choice: ReaderChoice | None) -> FileFacts:
@@ -209,7 +209,7 @@ def _add_counts(facts: FileFacts, multiplicities: Iterable[NDArray[Any]]) -> Non
         facts.largest = max(counts)
 
 
-def _described(facts: FileFacts) -> Iterator[str]:
+def _lines_of(facts: FileFacts) -> Iterator[str]:
     groups = "" if facts.row_groups is None else f" in {facts.row_groups} row groups"
     if facts.columns:
         kind = "Parquet" if facts.reader else facts.kind

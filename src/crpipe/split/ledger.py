@@ -93,10 +93,10 @@ def _finite(column: pa.Array) -> NDArray[np.float64]:
 
 def _named(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     table = pa.Table.from_batches(batches)
-    place = schema.get_field_index("destination")
+    destination = schema.get_field_index("destination")
     codes = table["destination"].combine_chunks()
     names = pa.DictionaryArray.from_arrays(codes, pa.array(DESTINATIONS)).cast(pa.string())
-    columns = [names if index == place else column for index, column in enumerate(table.columns)]
+    columns = [names if index == destination else column for index, column in enumerate(table.columns)]
     return pa.Table.from_arrays(columns, schema=schema)
 
 
@@ -168,19 +168,19 @@ def staged_sums(files: Iterable[LedgerFile]) -> StagedSums:
 
 def check_written(ledger: Ledger, entries: Iterable[ShardEntry], layout: Layout) -> None:
     """Raise LedgerError unless it balances and the shards hold exactly the events and items sent there."""
-    fault = "this is a fault in crpipe: keep the range's files and report it"
+    remedy = "this is a fault in crpipe: keep the range's files and report it"
     if not ledger.balanced:
-        raise LedgerError(f"the ledger's sums differ from what was listed; {fault}")
-    found: dict[str, list[int]] = {role: [0, 0] for role in ROLES}
+        raise LedgerError(f"the ledger's sums differ from what was listed; {remedy}")
+    sums: dict[str, list[int]] = {role: [0, 0] for role in ROLES}
     for entry in entries:
-        found[entry.role][0] += entry.events
-        found[entry.role][1] += entry.items
-    for role, (events, items) in found.items():
+        sums[entry.role][0] += entry.events
+        sums[entry.role][1] += entry.items
+    for role, (events, items) in sums.items():
         sent = ledger.events.of(role), ledger.items.of(role)
         if (events, items) != sent:
             raise LedgerError(
                 f"{role}: {layout.count(*sent)} were sent, the shards hold "
-                f"{layout.count(events, items)}; {fault}"
+                f"{layout.count(events, items)}; {remedy}"
             )
 
 
@@ -202,11 +202,11 @@ def describe_histograms(
 
 
 def _check(report: FileReport, total: tuple[int, int], layout: Layout) -> None:
-    found = int(report.events.sum()), int(report.items.sum())
-    if found != total:
+    counts = int(report.events.sum()), int(report.items.sum())
+    if counts != total:
         raise LedgerError(
             f"{report.file.path}: the file's own totals are {layout.count(*total)}, but "
-            f"{layout.count(*found)} were read; have the file made again, or leave its range out with "
+            f"{layout.count(*counts)} were read; have the file made again, or leave its range out with "
             "ranges.skip"
         )
 

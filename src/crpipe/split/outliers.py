@@ -158,10 +158,10 @@ def _merge(
             done = sum(each.items for each in entries)
             progress.update("consolidate", done, total, f"{len(entries)} parts")
     expected = np.sum([each.manifest.totals() for each in inputs], axis=0).tolist()
-    found = [sum(entry.events for entry in entries), sum(entry.items for entry in entries)]
-    if found != expected:
+    counts = [sum(entry.events for entry in entries), sum(entry.items for entry in entries)]
+    if counts != expected:
         raise LedgerError(
-            f"{folder}: {layout.count(*expected)} went in, {layout.count(*found)} came out; this is a fault "
+            f"{folder}: {layout.count(*expected)} went in, {layout.count(*counts)} came out; this is a fault "
             "in crpipe: keep the files and report it"
         )
     with atomic_write(folder / INDEX) as part:

@@ -82,9 +82,9 @@ class Parts:
         if not self.by_files:
             return {}
         first, last = (whole := Range.parse(name)).first, whole.last
-        found: dict[int, int] = {}
-        for place, file in enumerate(sorted(files, key=lambda file: natural_key(file.path))):
-            number = first + place if first + place <= last else None
+        by_file: dict[int, int] = {}
+        for index, file in enumerate(sorted(files, key=lambda file: natural_key(file.path))):
+            number = first + index if first + index <= last else None
             validation = _is_named(file.path, number, self.validation_files)
             if _is_named(file.path, number, self.test_files):
                 if validation:
@@ -92,10 +92,10 @@ class Parts:
                         f"split.validation_files and split.test_files both name {file.path} of {name}; "
                         "name it in one of them"
                     )
-                found[file.number] = TEST
+                by_file[file.number] = TEST
             elif validation:
-                found[file.number] = VALIDATION
-        return found
+                by_file[file.number] = VALIDATION
+        return by_file
 
     def of_groups(self, columns: Iterable[NDArray[Any]], seed: int) -> NDArray[np.int8]:
         """Return the part of each event by the hash of its group's values, [N]."""

@@ -269,8 +269,8 @@ def _weigh(report: FileReport, weights: NDArray[Any], destinations: NDArray[np.i
     values = weights.astype(np.float64)
     finite = np.isfinite(values)  # a rejected event may have an impossible weight
     chosen = [finite, *(finite & (destinations == code) for code in range(len(DESTINATIONS)))]
-    for place, mask in enumerate(chosen):
-        report.weights[place] = math.fsum([report.weights[place], *values[mask].tolist()])
+    for index, mask in enumerate(chosen):
+        report.weights[index] = math.fsum([report.weights[index], *values[mask].tolist()])
 
 
 def _table(

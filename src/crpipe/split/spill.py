@@ -247,7 +247,7 @@ class BlockTable:
 
     def segments(self, first: int, last: int) -> NDArray[np.int64]:
         """Find where the events of the buckets [first, last) are: [S, 6], for ``SpillReader.read``."""
-        found = [np.zeros((0, 6), np.int64)]
+        tables = [np.zeros((0, 6), np.int64)]
         for span, (begin, end) in enumerate(pairwise(self._spans.tolist())):
             low, high = max(first, begin), min(last, end)
             if low >= high:
@@ -255,11 +255,11 @@ class BlockTable:
             events, items = (each[:, [low, high]].astype(np.int64) for each in (self._events, self._items))
             rows = np.empty((len(events), 6), np.int64)
             rows[:, 0], rows[:, 1] = self._spills, span
-            for place, each in ((0, events), (1, items)):
-                rows[:, 2 + 2 * place] = self._begins[:, span, place] + each[:, 0]
-                rows[:, 3 + 2 * place] = each[:, 1] - each[:, 0]
-            found.append(rows[rows[:, 3] > 0])
-        return np.concatenate(found)
+            for column, limits in ((0, events), (1, items)):
+                rows[:, 2 + 2 * column] = self._begins[:, span, column] + limits[:, 0]
+                rows[:, 3 + 2 * column] = limits[:, 1] - limits[:, 0]
+            tables.append(rows[rows[:, 3] > 0])
+        return np.concatenate(tables)
 
 
 class SpillReader:
@@ -344,11 +344,11 @@ def _narrow(ends: NDArray[np.int64]) -> NDArray[np.integer[Any]]:
 
 def _read_at(handle: int, first: int, out: NDArray[Any]) -> None:
     size = out.nbytes
-    place = first * (size // max(len(out), 1))
+    start = first * (size // max(len(out), 1))
     view = out.reshape(-1).view(np.uint8).data
     done = 0
     while done < size:  # one read returns 2 GiB at most
-        count = os.preadv(handle, [view[done:]], place + done)
+        count = os.preadv(handle, [view[done:]], start + done)
         if not count:
             raise EOFError
         done += count

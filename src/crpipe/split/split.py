@@ -269,8 +269,8 @@ def _rules(run: _SplitContext, totals: dict[int, tuple[int, int]]) -> scatter.Ru
     everything = np.array(list(totals.values()), np.int64).reshape(-1, 2).sum(axis=0)
     expected = [everything]
     for part, fraction in ((VALIDATION, parts.validation_fraction), (TEST, parts.test_fraction)):
-        whole = [totals[number] for number in totals if files.get(number) == part]
-        expected.append(fraction * everything + np.array(whole, np.int64).reshape(-1, 2).sum(axis=0))
+        sizes = [totals[number] for number in totals if files.get(number) == part]
+        expected.append(fraction * everything + np.array(sizes, np.int64).reshape(-1, 2).sum(axis=0))
     return scatter.Rules(
         spans=span_count(int(everything[0]), int(everything[1]), run.campaign.layout),
         reader=run.campaign.reader,
@@ -411,7 +411,7 @@ def _gather(run: _SplitContext, rules: scatter.Rules, scattered: list[ScatterRes
 
 
 def _doubtful_groups(run: _SplitContext, entries: list[ShardEntry]) -> str:
-    """Look at the events of the first training shard, which is a sample of the range."""
+    """Examine the events of the first training shard, which is a sample of the range."""
     first = next((entry for entry in entries if entry.role == PARTS[0]), None)
     if first is None:
         return ""

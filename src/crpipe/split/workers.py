@@ -94,18 +94,18 @@ def working_on(path: Path) -> None:
 
 def _died(started: set[BaseProcess], notes: Path | None) -> CrpipeError:
     """Make the error about workers, of which a signal ended one; the pool ends the others with SIGTERM."""
-    found = left_notes(notes) if notes is not None else {}
+    files_read = left_notes(notes) if notes is not None else {}
     for process in started:
         number = -(process.exitcode or 0)
         if number > 0 and number not in (signal.SIGKILL, signal.SIGTERM):
-            name, place = signal.Signals(number).name, found.get(process.pid or 0, "a worker process")
+            name, file = signal.Signals(number).name, files_read.get(process.pid or 0, "a worker process")
             kind = DiskError if number == signal.SIGBUS else PluginError
             return kind(
-                f"{place}: the process that worked on it was ended by {name} ({signal.strsignal(number)}): a "
+                f"{file}: the process that worked on it was ended by {name} ({signal.strsignal(number)}): a "
                 "library that reads it failed, its last words are above or in the log; try `crpipe inspect` "
                 "on the file, have it made again, or take it out of the source"
             )
-    reading = ", ".join(sorted(found.values()))
+    reading = ", ".join(sorted(files_read.values()))
     return HostMemoryError(
         "a worker process was killed, most likely for lack of memory; give the job more memory or set "
         "split.workers lower, then run the same command again"

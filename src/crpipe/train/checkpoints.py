@@ -25,7 +25,7 @@ from crpipe.core.errors import CheckpointError, UnseenError
 from crpipe.core.files import atomic_write, drop_page_cache, read_json, sha256, sync
 from crpipe.core.ranges import HASH_DIGITS
 from crpipe.events.batch import Cursor
-from crpipe.train.deleted_checkpoints import describe_dropped
+from crpipe.train.deleted_checkpoints import describe_deleted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -56,7 +56,7 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class CheckpointStore:
     """Checkpoints and snapshots of one range under one key.
 
     check: raises an error when the store is not this process's any more; called before each file appears.
@@ -184,7 +184,7 @@ def _canonical(value: Any) -> Any:
 def verified(path: Path) -> Saved:
     """Check a checkpoint or snapshot against the hash in its name; raise CheckpointError when it differs."""
     if not retry_io(path.exists):
-        if why := describe_dropped(path):
+        if why := describe_deleted(path):
             raise CheckpointError(f"{path}: {why}")
         if not _remedy(path):
             raise CheckpointError(f"{path}: missing; {_RESTORE}")
@@ -372,10 +372,10 @@ def _is_optimizer(saved: Any) -> bool:
             listed = [group.get("params") for group in groups if isinstance(group, dict)]
             params = [each for names in listed if isinstance(names, list) for each in names]
             slots = [value for each in state.values() if isinstance(each, dict) for value in each.values()]
-            known = all(type(index) is int and 0 <= index < len(params) for index in state)
-            whole = len(listed) == len(groups) and all(isinstance(each, dict) for each in state.values())
+            indexed = all(type(index) is int and 0 <= index < len(params) for index in state)
+            complete = len(listed) == len(groups) and all(isinstance(each, dict) for each in state.values())
             good = all(_is_dense(value) or _is_real(value) for value in slots)
-            return whole and known and good and params == list(range(len(params)))
+            return complete and indexed and good and params == list(range(len(params)))
     return False
 
 

@@ -6,22 +6,22 @@ import time
 from typing import TYPE_CHECKING
 
 from crpipe.campaign.records import DeletedCheckpoint, DeletedCheckpoints, Receipt
-from crpipe.core.paths import DROPPED
+from crpipe.core.paths import DELETED_CHECKPOINTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
 
-def read_dropped(path: Path) -> Mapping[str, DeletedCheckpoint]:
+def read_deleted(path: Path) -> Mapping[str, DeletedCheckpoint]:
     """Read the record by the names of the links; empty where nothing was deleted."""
     record = DeletedCheckpoints.read_if_any(path)
     return record.rows if record else {}
 
 
-def record_dropped(path: Path, receipts: Mapping[Path, int]) -> None:
+def record_deleted(path: Path, receipts: Mapping[Path, int]) -> None:
     """Add links to the record, before their checkpoints go; receipts: those of the links, with the sizes."""
-    rows = dict(read_dropped(path))
+    rows = dict(read_deleted(path))
     now = round(time.time(), 3)
     for file, size in receipts.items():
         receipt = Receipt.read(file)
@@ -29,16 +29,16 @@ def record_dropped(path: Path, receipts: Mapping[Path, int]) -> None:
     DeletedCheckpoints(rows=rows).write(path)
 
 
-def dropped_receipt(run: Path, link: str, key: str) -> Receipt | None:
+def deleted_receipt(run: Path, link: str, key: str) -> Receipt | None:
     """Return the receipt of a finished link whose checkpoint was deleted; None when it is of another key."""
-    row = read_dropped(run / DROPPED).get(link)
+    row = read_deleted(run / DELETED_CHECKPOINTS).get(link)
     return row.receipt if row is not None and row.receipt.key == key else None
 
 
-def describe_dropped(checkpoint: Path) -> str:
+def describe_deleted(checkpoint: Path) -> str:
     """Describe that a missing checkpoint was deleted on purpose, and what to use; empty when it was not."""
     run = checkpoint.parents[2]  # runs/<run>/store/<link>/<checkpoint>
-    row = read_dropped(run / DROPPED).get(checkpoint.parent.name)
+    row = read_deleted(run / DELETED_CHECKPOINTS).get(checkpoint.parent.name)
     if row is None or row.receipt.checkpoint != checkpoint.name:
         return ""
     day = time.strftime("%Y-%m-%d", time.gmtime(row.time))

@@ -16,13 +16,13 @@ from crpipe.core.causes import is_present
 from crpipe.core.errors import DataError, DivergenceError, ShardError
 from crpipe.core.journal import Journal
 from crpipe.core.lease import lease
-from crpipe.core.ranges import key_of
+from crpipe.core.ranges import checkpoint_key
 from crpipe.core.signals import StopRequest
 from crpipe.core.text import NullProgress
 from crpipe.events.shard_manifest import changed_shards, note_shards, shards_record
 from crpipe.split.parts import Parts, refuse_groups_in_two_parts
-from crpipe.train.checkpoints import Saved, Store, load, read_receipt, write_receipt
-from crpipe.train.deleted_checkpoints import dropped_receipt
+from crpipe.train.checkpoints import CheckpointStore, Saved, load, read_receipt, write_receipt
+from crpipe.train.deleted_checkpoints import deleted_receipt
 from crpipe.train.link_plan import LinkPlan
 from crpipe.train.loop import Trainer
 from crpipe.train.numerics import hashes, numerics_of
@@ -55,7 +55,7 @@ def train_link(
     train, budget_items = campaign.config.train, campaign.config.load.budget_items
     plan = LinkPlan(campaign, campaign.chain.named(name))
     if os.environ.get("RANK", "0") == "0":
-        refuse_unfit_ranges(campaign, campaign.chain.seen(plan.link))
+        refuse_unfit_ranges(campaign, campaign.chain.ranges_trained_by(plan.link))
     claims.record_train_keys(campaign)
     stop = StopRequest(max_minutes)
     stop.listen()
@@ -113,15 +113,15 @@ def _finish_link(
     campaign, link = plan.campaign, plan.link
     paths = campaign.paths
     start = _start_of(plan)
-    key = key_of(link.name, campaign.fingerprint, start.sha256 if start else "", link.ranges)
-    store = Store(paths.store(link.name), key, check)
+    key = checkpoint_key(link.name, campaign.fingerprint, start.sha256 if start else "", link.ranges)
+    store = CheckpointStore(paths.store(link.name), key, check)
 
     # Adopt what is finished, and train what is not.
     # Only the leading rank looks into the store: it may rename or delete what another rank is reading.
     finished = store.checkpoint(progress.message) if world.leads else None
     deleted = None
     if world.leads and finished is None:
-        deleted = dropped_receipt(paths.run_dir(), link.name, key)
+        deleted = deleted_receipt(paths.run_dir(), link.name, key)
     if world.any(deleted is not None):
         progress.message(f"{link.name}: already trained; `crpipe clean` deleted its checkpoint, not needed")
         if deleted is not None:
@@ -157,7 +157,7 @@ def _start_of(plan: LinkPlan) -> Saved | None:
     return find_source(init_from) if init_from else None
 
 
-def _check_shards(plan: LinkPlan, store: Store, *, begun: bool) -> None:
+def _check_shards(plan: LinkPlan, store: CheckpointStore, *, begun: bool) -> None:
     """Record the shards of a training that begins; raise ShardError where one went on with others."""
     record = shards_record(store.folder, store.key)
     if not begun:
@@ -173,7 +173,7 @@ def _check_shards(plan: LinkPlan, store: Store, *, begun: bool) -> None:
 
 def _train(
     plan: LinkPlan,
-    store: Store,
+    store: CheckpointStore,
     start: Saved | None,
     world: World,
     stop: StopRequest,
@@ -197,7 +197,7 @@ def _train(
         raise
 
 
-def _adopt_best(plan: LinkPlan, store: Store) -> None:
+def _adopt_best(plan: LinkPlan, store: CheckpointStore) -> None:
     """Write the receipt of the finished link's best checkpoint again, from that file alone."""
     saved = store.best()
     if saved is None:
@@ -210,7 +210,7 @@ def _adopt_best(plan: LinkPlan, store: Store) -> None:
     value.write(plan.campaign.paths.best_receipt(plan.link.name), plan.link.name, store.key)
 
 
-def _receipt(plan: LinkPlan, store: Store, start: Saved | None, saved: Saved) -> Receipt:
+def _receipt(plan: LinkPlan, store: CheckpointStore, start: Saved | None, saved: Saved) -> Receipt:
     campaign, link = plan.campaign, plan.link
     checkpoint = load(saved.path)
     counters = checkpoint["counters"]

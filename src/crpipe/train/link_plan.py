@@ -59,8 +59,8 @@ class LinkPlan:
     @cached_property
     def progress(self) -> tuple[float, float]:
         """Share of the campaign at the link's beginning and at its end, for the learning rate."""
-        horizon = self.campaign.config.horizon()
-        return (1.0, 1.0) if self.of_outliers else (self.link.begins / horizon, self.link.ends / horizon)
+        link, horizon = self.link, self.campaign.config.horizon()
+        return (1.0, 1.0) if self.of_outliers else (link.ranges_before / horizon, link.ranges_after / horizon)
 
     @cached_property
     def validation(self) -> tuple[RangeShards, ...]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from crpipe.core.signals import StopRequest
     from crpipe.core.text import Progress
     from crpipe.events.batch import Cursor, Events
-    from crpipe.train.checkpoints import Saved, Store
+    from crpipe.train.checkpoints import CheckpointStore, Saved
     from crpipe.train.link_plan import LinkPlan
     from crpipe.train.ranks import World
     from crpipe.train.step import Micro
@@ -55,7 +55,7 @@ class Trainer:
         workload: Workload,
         world: World,
         progress: Progress,
-        store: Store,
+        store: CheckpointStore,
         stop: StopRequest,
         start: Saved | None = None,
         *,
@@ -158,8 +158,8 @@ class Trainer:
             say(f"link {name}: starts from the checkpoint of {self.link.parent}")
         else:
             self._init_weights(self.start)
-        for each in self.numerics:
-            self.state.numerics = add_to(self.state.numerics, each)
+        for process in self.numerics:
+            self.state.numerics = add_to(self.state.numerics, process)
         self._note("numerics", **self.numerics[0], c_library=c_library())
         self.snapshot = _Moment(self.state.counters.range_step, time.monotonic())
 

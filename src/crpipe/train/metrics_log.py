@@ -319,9 +319,9 @@ class Outputs:
         now = time.time()
         self._rows.add({**row, "time": round(now, 3), **values})
         totals = {f"total/{name}": float(row[name]) for name in _TOTALS}
-        shown = {**values, **totals}
-        self._events.scalars(row["step"], now, shown)
-        self._loggers.log(row["step"], shown)
+        scalars = {**values, **totals}
+        self._events.scalars(row["step"], now, scalars)
+        self._loggers.log(row["step"], scalars)
 
     def histograms(self, step: int, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Write distributions to TensorBoard."""

@@ -114,8 +114,8 @@ def numerics_of(state: Mapping[str, Any]) -> list[Numerics]:
 
 def _hash(results: Iterator[Any]) -> str:
     total = hashlib.sha256()
-    for each in results:
-        array = each.detach().numpy() if isinstance(each, torch.Tensor) else np.asarray(each)
+    for result in results:
+        array = result.detach().numpy() if isinstance(result, torch.Tensor) else np.asarray(result)
         total.update(np.ascontiguousarray(array).tobytes())
     return total.hexdigest()[:16]
 

@@ -91,7 +91,7 @@ def held_out_warning(source: Saved, keys: Mapping[str, Any]) -> str:
 
 
 def match_weights(
-    own: Mapping[str, Tensor], there: Mapping[str, Tensor], prefixes: Mapping[str, str]
+    model: Mapping[str, Tensor], there: Mapping[str, Tensor], prefixes: Mapping[str, str]
 ) -> Match:
     """Choose the weights to load: with ``prefixes`` (there: here) those they name, else all that fit.
 
@@ -99,21 +99,21 @@ def match_weights(
     shape here.
     """
     if prefixes:
-        names = _mapped(own, there, prefixes)
+        names = _mapped(model, there, prefixes)
     else:
-        names = {name: name for name in there if name in own and own[name].shape == there[name].shape}
+        names = {name: name for name in there if name in model and model[name].shape == there[name].shape}
     if not names:
         raise CheckpointError(f"{_KEY}: no weight of the checkpoint fits the model; nothing was loaded")
     used = set(names.values())
     return Match(
         names,
-        tuple(sorted(name for name in own if name not in names)),
+        tuple(sorted(name for name in model if name not in names)),
         tuple(sorted(name for name in there if name not in used)),
     )
 
 
 def _mapped(
-    own: Mapping[str, Tensor], there: Mapping[str, Tensor], prefixes: Mapping[str, str]
+    model: Mapping[str, Tensor], there: Mapping[str, Tensor], prefixes: Mapping[str, str]
 ) -> dict[str, str]:
     names: dict[str, str] = {}
     useful = set()
@@ -123,12 +123,12 @@ def _mapped(
             continue
         prefix = max(fitting, key=len)
         here = prefixes[prefix] + name.removeprefix(prefix)
-        if here not in own:
+        if here not in model:
             continue
-        if own[here].shape != value.shape:
+        if model[here].shape != value.shape:
             raise CheckpointError(
                 f"train.init_map: {name} is {list(value.shape)} in the checkpoint, but {here} is "
-                f"{list(own[here].shape)} in the model; map a part that has the same shapes"
+                f"{list(model[here].shape)} in the model; map a part that has the same shapes"
             )
         if here in names:
             raise CheckpointError(f"train.init_map: both {names[here]} and {name} are mapped to {here}")
@@ -138,7 +138,7 @@ def _mapped(
         if prefix not in useful:
             raise CheckpointError(
                 f"train.init_map: {prefix!r}: {here!r} matches nothing; weights in the checkpoint begin with "
-                f"{list_names(_beginnings(there))}, those of the model with {list_names(_beginnings(own))}"
+                f"{list_names(_beginnings(there))}, those of the model with {list_names(_beginnings(model))}"
             )
     return names
 

@@ -30,11 +30,11 @@ def rate_plan(campaign: Campaign) -> RatePlan:
     per_step = max(phase.repeat for phase in phases) if config.train.fresh_batches else 1
     return RatePlan(
         curves=tuple(curves),
-        begins=links[0].begins,
-        ends=links[-1].ends,
+        ranges_before=links[0].ranges_before,
+        ranges_after=links[-1].ranges_after,
         horizon=config.horizon(),
         rounds=tuple(
-            link.begins
+            link.ranges_before
             for link, before in zip(links[1:], links[:-1], strict=True)
             if link.round > before.round
         ),

@@ -113,5 +113,5 @@ class Schedules:
 
 
 def _between(start: float, end: float, share: float) -> float:
-    """Go from ``start`` to ``end`` along half a cosine, which is level at both."""
+    """Interpolate from ``start`` to ``end`` along half a cosine, which is level at both."""
     return end + (start - end) * (1.0 + math.cos(math.pi * share)) / 2.0

@@ -179,7 +179,7 @@ class TrainState:
         return match
 
     def continue_from(self, state: Mapping[str, Any], policy: str) -> str:
-        """Go on from a finished link of another run: weights, counters, factors of throttled rates.
+        """Continue a finished link of another run: weights, counters, factors of throttled rates.
 
         The optimizers' state is loaded where it fits (see ``load_optimizers``).
         """

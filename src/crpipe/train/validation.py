@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from crpipe.events.batch import Events
-    from crpipe.train.checkpoints import Saved, Store
+    from crpipe.train.checkpoints import CheckpointStore, Saved
     from crpipe.train.link_plan import LinkPlan
     from crpipe.train.state import TrainState
     from crpipe.train.step import Stepper
@@ -103,7 +103,9 @@ class Validator:
     stopped: why the link ends early; empty while it goes on.
     """
 
-    def __init__(self, plan: LinkPlan, store: Store, stepper: Stepper, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, plan: LinkPlan, store: CheckpointStore, stepper: Stepper, say: Callable[[str], None]
+    ) -> None:
         """Raise ConfigError when there are no validation events, and for an unknown best metric."""
         self._plan, self._store, self._stepper, self._say = plan, store, stepper, say
         self._state, self._world, self._workload = stepper.state, stepper.world, stepper.workload

@@ -244,7 +244,7 @@ class ShowsEvents(Protocol):
     def show(
         self, model: nn.Module, events: Events, prediction: Events | Columns, folder: Path
     ) -> dict[str, float]:
-        """Look at the chosen events, in the order in which they were chosen; return further named numbers.
+        """Show the chosen events, in the order in which they were chosen; return further named numbers.
 
         ``prediction`` holds their predictions alone. The model is in its mode for evaluation and gradients
         are off; ``torch.enable_grad()`` allows them. May write figures (SVG) into ``folder``, beside those of

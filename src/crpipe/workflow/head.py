@@ -75,12 +75,12 @@ def refuse_unasked(path: Path, row: Row, jobs: list[str]) -> None:
     mount = mount_of(path)
     if not jobs or (mount is not None and not mount.locks_are_per_host()):
         return
-    place = mount.describe() if mount else "a file system of unknown type"
+    file_system = mount.describe() if mount else "a file system of unknown type"
     raise LeaseError(
         f"{path}: process {row.get('pid')} on {row.get('host')} runs the workflow of this directory, or was "
-        f"killed there; its jobs {' '.join(jobs)} would be cancelled. The locks of {place} may hold within "
-        f"one host only. See on {row.get('host')} whether it lives (ps -p {row.get('pid')}), and stop it; "
-        f"then: rm {path}, and run the same command again"
+        f"killed there; its jobs {' '.join(jobs)} would be cancelled. The locks of {file_system} may hold "
+        f"within one host only. See on {row.get('host')} whether it lives (ps -p {row.get('pid')}), and stop "
+        f"it; then: rm {path}, and run the same command again"
     )
 
 

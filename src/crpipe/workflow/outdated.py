@@ -16,7 +16,7 @@ from crpipe.core.causes import is_present
 from crpipe.core.errors import DataError
 from crpipe.core.files import digest
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
-from crpipe.core.ranges import key_of
+from crpipe.core.ranges import checkpoint_key
 from crpipe.core.records import Record
 from crpipe.events.shard_manifest import changed_shards, shards_record
 from crpipe.events.shard_records import ShardManifest
@@ -78,7 +78,7 @@ def _trained(campaign: Campaign) -> Iterator[Path]:
         before = _read(Receipt, paths.receipt(link.parent)) if link.parent else None
         if before or not link.parent:
             sha256 = before.sha256 if before else receipt.parent
-            key = key_of(link.name, campaign.fingerprint, sha256, link.ranges)
+            key = checkpoint_key(link.name, campaign.fingerprint, sha256, link.ranges)
             stale = stale or key != receipt.key
         folders = [paths.shards(name) for name in link.ranges]
         folders = [paths.outliers(CONSOLIDATED)] if link.name == OUTLIERS else folders

@@ -97,10 +97,10 @@ def staging_prerequisites(campaign: Campaign, name: str, *, training: bool) -> l
     reference = reference_ranges(campaign)
     if name in reference:
         return []
-    ahead = campaign.config.source.look_ahead
-    reach = names.index(name) - ahead
+    look_ahead = campaign.config.source.look_ahead
+    reach = names.index(name) - look_ahead
     before = []
-    for index in range(reach, -1, -ahead):
+    for index in range(reach, -1, -look_ahead):
         before.append(paths.ledger(names[index]))
         if names[index] not in reference:
             break  # a reference range waits for nothing: wait for what it passed by, too
@@ -111,7 +111,7 @@ def _trained_before(campaign: Campaign, reach: int) -> list[Path]:
     """Return the receipt of the link before the first one that trains on the range at ``reach``, or later."""
     chain = campaign.chain
     for link in chain.links:
-        last = (link.ends - 1) % len(chain.ranges)  # each round trains on all ranges
+        last = (link.ranges_after - 1) % len(chain.ranges)  # each round trains on all ranges
         if link.ranges and last >= reach:
             return [campaign.paths.receipt(link.parent)] if link.parent else []
     return []
@@ -182,7 +182,7 @@ def crpipe_call(files: Iterable[Path], changes: Iterable[str]) -> str:
 
 
 def training_call(call: str, nodes: int, processes: int) -> str:
-    """Put ``call`` under torchrun where a training job has several nodes, or ``processes`` on each."""
+    """Wrap ``call`` in torchrun where a training job has several nodes, or ``processes`` on each."""
     if nodes * processes == 1:
         return call
     if nodes == 1:

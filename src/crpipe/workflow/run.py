@@ -208,7 +208,7 @@ def keep_trying(request: RunRequest, progress: Progress) -> int:
         pause_s = 0.0 if stop.number or end.code == 0 else policy.after(end)
         if pause_s:
             at = time.strftime("%H:%M:%S", time.localtime(time.time() + pause_s))
-            progress.message(f"failed: {described(end)}")
+            progress.message(f"failed: {describe_end(end)}")
             progress.message(f"trying again in {duration(pause_s)}, at {at}; Ctrl-C stops this")
             _pause(pause_s, stop)
         if stop.number:
@@ -302,7 +302,7 @@ def _may_pass(end: WorkflowEnd) -> bool:
     return exit_code_is_retryable(end.code) and (end.began or end.code != 1)
 
 
-def described(end: WorkflowEnd) -> str:
+def describe_end(end: WorkflowEnd) -> str:
     """Describe in one line what failed."""
     ended = {"verb": "workflow", "name": "", "cause": f"ended with exit code {end.code}"}
     first, *more = end.failures or [ended]

@@ -81,13 +81,13 @@ def is_plain(job: Any) -> bool:
 
 def step_options(job: Any, steps: ModuleType) -> str:
     """Format the options of srun, as a job of Snakemake does."""
-    asked = (steps.get_cpu_setting(job, False), steps.get_gpu_setting(job), steps.get_node_setting(job))
-    return " ".join(["-n1", "--cpu-bind=q", *filter(None, asked)])
+    settings = (steps.get_cpu_setting(job, False), steps.get_gpu_setting(job), steps.get_node_setting(job))
+    return " ".join(["-n1", "--cpu-bind=q", *filter(None, settings)])
 
 
 def node_call(job: Any, python: str, srun: str, latency_wait: float) -> str:
     """Format the call that runs a job's command on a node."""
-    described = {
+    job_plan = {
         "srun": srun,
         "command": job.shellcmd,
         "input": list(map(str, job.input)),
@@ -97,5 +97,5 @@ def node_call(job: Any, python: str, srun: str, latency_wait: float) -> str:
         "threads": job.threads,
         "latency_wait": latency_wait,
     }
-    words = (python, "-I", "-S", str(Path(node_job.__file__)), node_job.pack(described))
+    words = (python, "-I", "-S", str(Path(node_job.__file__)), node_job.pack(job_plan))
     return shlex.join(words)

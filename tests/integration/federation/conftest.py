@@ -75,7 +75,7 @@ class FaultProxy:
         self.url = f"https://localhost:{self.port}"
 
     def script(self, method, ending, *faults, always=None):
-        """Let the next requests for paths with this ending meet ``faults`` in order, then ``always``."""
+        """Make the next requests for paths with this ending meet ``faults`` in order, then ``always``."""
         self._scripts[method, ending] = [list(faults), always]
 
     def count(self, method, ending=""):

@@ -102,12 +102,12 @@ def job_in_training(campaign, cluster, name):
 
 
 def linger(campaign):
-    """Let a job train for longer than a new head needs to come up, on a busy machine, too."""
+    """Keep a job training for longer than a new head needs to come up, on a busy machine, too."""
     (campaign.folder / "slow").write_text("1")
 
 
 def hurry(campaign):
-    """Let the rest of a slow campaign go at its own pace."""
+    """Release the rest of a slow campaign to its own speed."""
     (campaign.folder / "slow").write_text("0")
 
 

@@ -104,7 +104,7 @@ class Cluster:
         self._pid_file(name).unlink(missing_ok=True)
 
     def break_node(self, node):
-        """Let a node vanish: its daemon and every process of its jobs die at once."""
+        """Kill a node: its daemon and every process of its jobs die at once."""
         processes = [process for process in psutil.process_iter() if self._runs_on(process, node)]
         steps = {
             parent for process in processes if (parent := process.parent()) and parent.name() == "slurmstepd"
@@ -120,7 +120,7 @@ class Cluster:
         return None
 
     def states(self):
-        """Tell the state of each node, in lower case."""
+        """Return the state of each node, in lower case."""
         lines = self.call("sinfo", "-h", "-N", "-p", "batch", "-o", "%N %T", check=False).splitlines()
         return dict(line.split() for line in lines)
 

@@ -113,7 +113,7 @@ class LoopbackFederation:
         return path
 
     def warm(self) -> int:
-        """Have the origin compute the checksum of every file, one at a time; return their number.
+        """Request the checksum of every file from the origin, one at a time; return their number.
 
         XRootD 5.5 can hang or crash when many clients ask for sums that it does not have yet. Asked by one
         it does so once among some thousands of files: then it is started again.
@@ -184,7 +184,7 @@ class LoopbackFederation:
 
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
-    """Let what is made inside be this user's alone: keys, the servers' configuration, their logs."""
+    """Keep what is made inside this user's alone: keys, the servers' configuration, their logs."""
     before = os.umask(0o077)
     try:
         yield

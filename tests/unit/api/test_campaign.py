@@ -14,7 +14,7 @@ from campaign_files import EVENTS, LOG_STEPS, METRICS, STEPS, linked, realistic
 from counting import Counting, state_of
 from crpipe.core.errors import CheckpointError, ConfigError, DataError, DeviceMemoryError, FormatError
 from crpipe.core.files import read_json, write_json
-from crpipe.train.checkpoints import Store
+from crpipe.train.checkpoints import CheckpointStore
 from crpipe.workloads.muons import MuonGan, MuonGanOptions
 from crpipe.workloads.muons.layout import BUNDLES
 from named import READERS
@@ -39,7 +39,9 @@ def checkpoint(files, link, name, options, model, layout=BUNDLES, **named):
     """Save the model of a link as its training would, with its receipt."""
     keys = {"train.workload": name, "source.reader": READERS["bundles"], **layout.identity()}
     keys |= {f"model.{key}": value for key, value in options.model_dump(mode="json").items()}
-    saved = Store(files.paths.store(link), "k").save_checkpoint(state_of(keys | named, model.state_dict()))
+    saved = CheckpointStore(files.paths.store(link), "k").save_checkpoint(
+        state_of(keys | named, model.state_dict())
+    )
     receipt = read_json(files.paths.receipt(link))
     write_json(files.paths.receipt(link), receipt | {"checkpoint": saved.path.name, "sha256": saved.sha256})
     return saved.path

@@ -10,7 +10,7 @@ import torch
 from counting import state_of
 from crpipe.check.training import checkpoint_metadata
 from crpipe.core.errors import CheckpointError
-from crpipe.train.checkpoints import Store, load
+from crpipe.train.checkpoints import CheckpointStore, load
 
 STATE = state_of(
     {"seed": 1},
@@ -23,7 +23,7 @@ STATE = state_of(
 
 
 def test_the_notes_are_those_that_torch_reads(tmp_path):
-    path = Store(tmp_path, "k").save_checkpoint(STATE).path
+    path = CheckpointStore(tmp_path, "k").save_checkpoint(STATE).path
     whole, notes = load(path), checkpoint_metadata(path)
     assert set(notes) == set(whole) - {"model", "average", "optimizers"}
     assert repr(notes) == repr({name: whole[name] for name in notes})

@@ -32,14 +32,14 @@ def test_a_round_follows_the_round_before_and_its_links_have_its_number():
     made = chain(size=0, rounds=3, has_outliers=False)
     assert made.names == ("0000000-0000039", "0000000-0000039.2", "0000000-0000039.3")
     assert [link.parent for link in made.links] == ["", *made.names[:2]]
-    assert [(link.begins, link.ends) for link in made.links] == [(0, 5), (5, 10), (10, 15)]
-    assert [made.seen(link) for link in made.links] == [(A, B, C, D, E)] * 3
+    assert [(link.ranges_before, link.ranges_after) for link in made.links] == [(0, 5), (5, 10), (10, 15)]
+    assert [made.ranges_trained_by(link) for link in made.links] == [(A, B, C, D, E)] * 3
     assert made.of_range(C) == made.links
 
 
 def test_seen_are_the_ranges_up_to_a_link():
     made = chain(size=2)
-    assert [made.seen(link) for link in made.links] == [
+    assert [made.ranges_trained_by(link) for link in made.links] == [
         (A, B),
         (A, B, C, D),
         (A, B, C, D, E),
@@ -50,7 +50,7 @@ def test_seen_are_the_ranges_up_to_a_link():
 def test_a_run_that_continues_another_begins_after_its_link():
     made = chain(size=2).after("0000000-0000015")
     assert made.names == ("0000016-0000031", E, "outliers")
-    assert (made.links[0].parent, made.links[0].begins) == ("", 2)
+    assert (made.links[0].parent, made.links[0].ranges_before) == ("", 2)
     with pytest.raises(ConfigError, match="outliers is the last link; nothing is left to train"):
         chain(size=2).after("outliers")
     with pytest.raises(ConfigError, match="x: not a link of this campaign"):
@@ -66,6 +66,6 @@ def test_a_chain_is_one_to_one_when_each_range_has_one_link_of_its_own():
 
 
 def test_a_link_is_found_by_name_and_another_name_is_refused():
-    assert chain().named(B).begins == 1
+    assert chain().named(B).ranges_before == 1
     with pytest.raises(ConfigError, match=r"x: not a link of this campaign \(.*, …, outliers\)"):
         chain().named("x")

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crpipe.core.errors import ConfigError
-from crpipe.core.ranges import Range, expand, pick
+from crpipe.core.ranges import Range, make_ranges, pick
 
 NOTHING = frozenset()
 
@@ -28,14 +28,14 @@ def test_impossible_numbers_are_refused(first, last):
 
 @given(st.integers(0, 1000), st.integers(1, 50), st.integers(1, 50))
 def test_ranges_tile_the_campaign_without_gap_or_overlap(first, step, count):
-    tiles = expand(first, first + step * count - 1, step, NOTHING)
+    tiles = make_ranges(first, first + step * count - 1, step, NOTHING)
     numbers = [number for tile in tiles for number in range(tile.first, tile.last + 1)]
     assert numbers == list(range(first, first + step * count))
     assert len(tiles) == count
 
 
 def test_a_skipped_range_is_left_out():
-    assert [str(tile) for tile in expand(0, 29, 10, frozenset({Range(10, 19)}))] == [
+    assert [str(tile) for tile in make_ranges(0, 29, 10, frozenset({Range(10, 19)}))] == [
         "0000000-0000009",
         "0000020-0000029",
     ]
@@ -51,7 +51,7 @@ def test_a_skipped_range_is_left_out():
 )
 def test_a_campaign_that_cannot_be_tiled_is_refused(last, skip, message):
     with pytest.raises(ConfigError, match=message):
-        expand(0, last, 10, frozenset(skip))
+        make_ranges(0, last, 10, frozenset(skip))
 
 
 LINKS = ("0000000-0000999", "0001000-0001999", "0000000-0000999.2", "0001000-0001999.2", "outliers")

@@ -18,7 +18,7 @@ from crpipe.core.paths import Paths
 from crpipe.core.text import NullProgress
 from crpipe.inference.card import provenance
 from crpipe.inference.checkpoints import find_checkpoint, nested, open_checkpoint, open_its_reader
-from crpipe.train.checkpoints import Store
+from crpipe.train.checkpoints import CheckpointStore
 from crpipe.workloads.muons import MuonGan, MuonGanOptions
 from crpipe.workloads.muons.layout import BUNDLES, nested_table
 from toy import make_events
@@ -36,7 +36,7 @@ def save(tmp_path):
         }
         keys["train.workload"] = "crpipe.workloads.muons:MuonGan"
         state = state_of(keys, weights, average={"generator.out.bias": torch.ones(2)})
-        return Store(tmp_path, "k").save_checkpoint(state).path
+        return CheckpointStore(tmp_path, "k").save_checkpoint(state).path
 
     write.weights = weights
     return write

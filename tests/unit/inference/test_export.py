@@ -24,7 +24,7 @@ from crpipe.events.layout import Layout
 from crpipe.inference.card import TrainedLink, model_card, provenance, shard_folders
 from crpipe.inference.checkpoints import open_checkpoint
 from crpipe.inference.export import export_model
-from crpipe.train.checkpoints import Store
+from crpipe.train.checkpoints import CheckpointStore
 from crpipe.train.state import TrainState
 from crpipe.train.workload import build_workload
 from crpipe.workloads.muons import MuonGan
@@ -101,7 +101,9 @@ def trained(config):
         state.counters.step, state.counters.events, state.counters.items = 3, 12_345, 678_901
         folder = paths.store(link)
         folder.mkdir(parents=True)
-        saved = Store(folder, "k").save_checkpoint({**state.state(campaign.train_keys), "range": link})
+        saved = CheckpointStore(folder, "k").save_checkpoint(
+            {**state.state(campaign.train_keys), "range": link}
+        )
         receipt = {"range": link, "ranges": [link], "round": 1, "key": f"k{link}", "parent": parent}
         receipt |= {"checkpoint": saved.path.name, "sha256": saved.sha256, "fingerprint": "f"}
         receipt |= dict.fromkeys(("step", "events", "items", "skipped"), 0)

@@ -15,7 +15,7 @@ from crpipe.core.files import sha256
 from crpipe.core.text import NullProgress
 from crpipe.inference import output_file
 from crpipe.inference.predict import TableRequest, generate_files
-from crpipe.train.checkpoints import Store, load
+from crpipe.train.checkpoints import CheckpointStore, load
 from crpipe.workloads.muons import MuonGan, MuonGanOptions
 from crpipe.workloads.muons.layout import BUNDLES, PRIMARY, SCHEMA
 from fixed_bundles import LAYOUT, SIZE, FixedGan
@@ -32,7 +32,7 @@ def checkpoint(tmp_path_factory):
     keys |= BUNDLES.identity()
     keys |= {f"model.{name}": value for name, value in options.model_dump(mode="json").items()}
     state = state_of(keys, MuonGan(options).model().state_dict())
-    return Store(tmp_path_factory.mktemp("store"), "k").save_checkpoint(state).path
+    return CheckpointStore(tmp_path_factory.mktemp("store"), "k").save_checkpoint(state).path
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def fixed(tmp_path_factory):
     keys |= LAYOUT.identity()
     keys |= {f"model.{name}": value for name, value in options.model_dump(mode="json").items()}
     state = state_of(keys, MuonGan(options).model().state_dict())
-    return Store(tmp_path_factory.mktemp("fixed"), "k").save_checkpoint(state).path
+    return CheckpointStore(tmp_path_factory.mktemp("fixed"), "k").save_checkpoint(state).path
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,10 @@ from crpipe.setup.init import (
     complete,
     compose,
     extras_of,
+    init_configs,
     lacking_tables,
     render,
     start_campaign,
-    starters,
     workflow_files,
     workflow_home,
 )
@@ -36,7 +36,7 @@ def composed(folder, **answers):
     return compose(complete(Answers(**{"workload": "muons", "uri": "synthetic://", **answers}), folder)[0])
 
 
-@pytest.mark.parametrize("workload", starters())
+@pytest.mark.parametrize("workload", init_configs())
 @pytest.mark.parametrize("uri", ["synthetic://", "pelican://host/data/{range}/*.x"])
 def test_each_starter_is_a_configuration_that_its_file_says_whole(tmp_path, workload, uri):
     tree = composed(tmp_path, workload=workload, uri=uri)

@@ -185,7 +185,7 @@ def large(tmp_path):
 
 
 def writing_after(monkeypatch, chunks, write, path):
-    """Let another thread write to the source after some chunks of each copy were read."""
+    """Write to the source from another thread after some chunks of each copy were read."""
     real, seen = local._read, []
 
     def read(source, entry):

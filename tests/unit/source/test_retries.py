@@ -150,7 +150,7 @@ def test_the_pause_that_a_server_asks_for_is_made(monkeypatch, asked_s, made_s):
 def test_the_deadline_names_the_last_failure_of_any_try():
     deadline = Deadline(0.0, "job")
     deadline.note(TemporaryFailure("cut"))
-    assert "(cut)" in str(deadline.passed(""))
+    assert "(cut)" in str(deadline.expired_error(""))
 
 
 def test_steps_stay_here_while_they_are_quick_and_go_to_threads_while_they_are_not(monkeypatch):

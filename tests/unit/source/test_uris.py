@@ -90,7 +90,7 @@ def test_an_impossible_list_is_an_error(uri, files, message):
     ],
 )
 def test_a_range_has_a_directory_and_a_pattern(name, uri, scheme, host, folder, pattern):
-    place = SourcePattern(uri).place(name)
+    place = SourcePattern(uri).location(name)
     assert (place.scheme, place.host, place.folder, place.pattern) == (scheme, host, folder, pattern)
 
 

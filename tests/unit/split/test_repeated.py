@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from crpipe.campaign.campaign import Campaign
 from crpipe.events.batch import Events
-from crpipe.split.hashing import SHOWN, event_hashes, find_repeated, names_of
+from crpipe.split.hashing import SHOWN, event_hashes, find_repeated, identity_columns
 from crpipe.split.split import split_range
 from crpipe.workloads.direction.layout import pulses
 from crpipe.workloads.muons.layout import BUNDLES
@@ -98,7 +98,7 @@ def test_what_is_counted_is_what_plain_python_counts(tmp_path_factory, tasks, at
 
 
 def test_events_are_known_by_the_key_or_by_all_columns():
-    assert names_of(KEYED) == ("event_id",)
+    assert identity_columns(KEYED) == ("event_id",)
     columns = {field.name: np.arange(4).astype(field.dtype) for field in BUNDLES.events}
     counts = np.zeros(4, np.uint32)
     events = Events(columns, counts, np.zeros((0, 3), np.float32))

@@ -14,8 +14,15 @@ import torch
 from counting import state_of
 from crpipe.core.errors import CheckpointError, DiskError, UnseenError, exit_code_is_retryable, is_retryable
 from crpipe.core.files import write_json
-from crpipe.core.ranges import key_of
-from crpipe.train.checkpoints import FORMAT, Store, checkpoint_file, load, refuse_other_keys, verified
+from crpipe.core.ranges import checkpoint_key
+from crpipe.train.checkpoints import (
+    FORMAT,
+    CheckpointStore,
+    checkpoint_file,
+    load,
+    refuse_other_keys,
+    verified,
+)
 from failing import failing
 
 
@@ -26,7 +33,7 @@ def state(value):
 
 @pytest.fixture
 def store(tmp_path):
-    return Store(tmp_path, key_of("0000000-0000999", "f", ""))
+    return CheckpointStore(tmp_path, checkpoint_key("0000000-0000999", "f", ""))
 
 
 def test_a_checkpoint_comes_back_as_it_was(store):
@@ -37,7 +44,7 @@ def test_a_checkpoint_comes_back_as_it_was(store):
 
 
 def test_equal_states_give_equal_bytes(store, tmp_path):
-    other = Store(tmp_path / "other", store.key)
+    other = CheckpointStore(tmp_path / "other", store.key)
     other.folder.mkdir()
     assert store.save_checkpoint(state(1)).sha256 == other.save_checkpoint(state(1)).sha256
 
@@ -84,7 +91,7 @@ def test_a_file_system_without_room_is_a_disk_error(tmp_path):
         pytest.skip("needs the right to mount")
     try:
         with pytest.raises(DiskError, match=r"snapshot-k-0000000005-.*\.pt: cannot write: the disk is full"):
-            Store(tmp_path, "k").save_snapshot({"weight": torch.zeros(100_000)}, 5)
+            CheckpointStore(tmp_path, "k").save_snapshot({"weight": torch.zeros(100_000)}, 5)
         assert list(tmp_path.iterdir()) == []
     finally:
         subprocess.run(["umount", tmp_path], check=True)
@@ -98,7 +105,7 @@ def test_what_a_killed_save_left_is_dropped(store):
 
 
 def test_snapshots_of_another_key_are_not_seen(store):
-    Store(store.folder, "another").save_snapshot(state(1), 1)
+    CheckpointStore(store.folder, "another").save_snapshot(state(1), 1)
     assert store.newest_snapshot(print) is None
 
 

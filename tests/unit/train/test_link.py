@@ -21,7 +21,7 @@ from crpipe.core.journal import Journal
 from crpipe.core.lease import lease
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
 from crpipe.loading.loader import Loader
-from crpipe.train.checkpoints import Store, load
+from crpipe.train.checkpoints import CheckpointStore, load
 from crpipe.train.metrics_log import read_metrics
 from models import interrupted, train_range, trained
 from told import Told
@@ -287,7 +287,7 @@ def test_a_snapshot_of_another_number_of_ranks_is_refused(tmp_path):
     key = path.stem.split("-")[1]
     state = load(path)
     path.unlink()
-    Store(path.parent, key).save_snapshot({**state, "ranks": 2}, 1)
+    CheckpointStore(path.parent, key).save_snapshot({**state, "ranks": 2}, 1)
     with pytest.raises(CheckpointError, match="made by 2 ranks, this job has 1"):
         train(config)
 

@@ -11,7 +11,7 @@ import torch
 
 from crpipe.core.errors import CheckpointError
 from crpipe.core.journal import Journal
-from crpipe.train.checkpoints import Store, load
+from crpipe.train.checkpoints import CheckpointStore, load
 from crpipe.train.numerics import compare, difference, hashes, numerics
 from crpipe.train.ranks import World
 from models import interrupted, trained
@@ -44,7 +44,7 @@ def made_before(path):
     del state["numerics"]
     stem = path.stem.split("-")
     path.unlink()
-    Store(path.parent, stem[1]).save_snapshot(state, int(stem[2]))
+    CheckpointStore(path.parent, stem[1]).save_snapshot(state, int(stem[2]))
 
 
 def test_it_is_the_same_each_time_and_in_each_process():

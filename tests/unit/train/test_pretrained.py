@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from crpipe.core.errors import CheckpointError, ConfigError
-from crpipe.train.checkpoints import Store
+from crpipe.train.checkpoints import CheckpointStore
 from crpipe.train.pretrained import find_source, match_weights
 from crpipe.train.state import TrainState
 from models import trained
@@ -164,7 +164,7 @@ def test_a_checkpoint_that_may_have_seen_held_out_events_is_named_in_log_and_rec
     source, (_, _, state) = "", old
     if earlier:
         keys = {name: value for name, value in state["keys"].items() if name != "split.parts_first"}
-        source = str(Store(tmp_path / "older", "k").save_checkpoint({**state, "keys": keys}).path)
+        source = str(CheckpointStore(tmp_path / "older", "k").save_checkpoint({**state, "keys": keys}).path)
     config, _, _, told = start_from(old, tmp_path / "new", source)
     warnings = [line for line in told.splitlines() if "it has seen" in line]
     record = record_of(config)

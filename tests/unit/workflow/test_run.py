@@ -22,7 +22,7 @@ from crpipe.workflow.run import (
     RetryPolicy,
     RunRequest,
     WorkflowEnd,
-    described,
+    describe_end,
     next_links,
     run_snakemake,
     run_workflow,
@@ -38,7 +38,7 @@ class Lines(list):
 
 @pytest.fixture(autouse=True)
 def run(monkeypatch):
-    """Give this process a workflow of its own, and its signals back."""
+    """Run a workflow in this process, and restore its signals."""
     monkeypatch.setattr(module, "RUN", WorkflowRun())
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = [signal.getsignal(number) for number in numbers]
@@ -321,8 +321,8 @@ def test_an_end_before_any_job_is_judged_by_its_code(code, began, pause):
 
 
 def test_what_failed_is_said_in_one_line():
-    assert described(failure("ListingError", "DiskError")) == "list a (exit 66): ListingError (and 1 more)"
-    assert described(WorkflowEnd(-9)) == "workflow: ended with exit code -9"
+    assert describe_end(failure("ListingError", "DiskError")) == "list a (exit 66): ListingError (and 1 more)"
+    assert describe_end(WorkflowEnd(-9)) == "workflow: ended with exit code -9"
     killed = {"verb": "train", "name": "a", "kind": "", "cause": "ran out of memory"}
-    assert described(WorkflowEnd(failures=[killed])) == "train a: ran out of memory"
-    assert described(WorkflowEnd(failures=[killed | {"verb": "", "name": ""}])) == "ran out of memory"
+    assert describe_end(WorkflowEnd(failures=[killed])) == "train a: ran out of memory"
+    assert describe_end(WorkflowEnd(failures=[killed | {"verb": "", "name": ""}])) == "ran out of memory"

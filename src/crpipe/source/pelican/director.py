@@ -66,7 +66,7 @@ class Namespace:
         return free[0] if free else min(having, key=lambda server: self._avoided[server])
 
     def avoid(self, server: str, pause_s: float = AVOIDED_S) -> bool:
-        """Do not use a server for a while; tell whether another one is left."""
+        """Avoid a server for a while; return whether another one is left."""
         now = time.monotonic()
         self._avoided[server] = max(self._avoided.get(server, 0.0), now + pause_s)
         return any(self._avoided.get(other, 0.0) <= now for other in self.servers)

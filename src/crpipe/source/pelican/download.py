@@ -156,7 +156,7 @@ class _Watch:
         self._next = self._loop.call_later(self._pause_s, self._look)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop looking."""
         self._next.cancel()
 
 

@@ -250,7 +250,7 @@ def _endpoints(issuer: str) -> dict[str, str]:
 
 
 def _from_browser(endpoints: dict[str, str], client: str, scope: str) -> str:
-    """Let a person approve in a browser; return a refresh token."""
+    """Wait until a person approves in a browser; return a refresh token."""
     try:
         library: Any = import_module("rest_tools.client.device_client")
     except ImportError as error:

@@ -68,41 +68,41 @@ class RemoteSource:
         """Copy one file to ``part``, from where an earlier try stopped, and verify it."""
         return await self._transfer.fetch(entry, part)
 
-    async def entries(self, place: RangeSource, chosen: Callable[[str], bool]) -> Sequence[Entry]:
+    async def entries(self, location: RangeSource, chosen: Callable[[str], bool]) -> Sequence[Entry]:
         """List the chosen files of one directory; never walk, because a walk skips what it cannot list."""
-        listed = await self._listed(place)
+        listed = await self._listed(location)
         files = [file for file in listed if not file.is_folder and chosen(file.name)]
-        folders = [repr(file.name) for file in listed if file.is_folder and place.has(file.name)]
+        folders = [repr(file.name) for file in listed if file.is_folder and location.has(file.name)]
         if folders:
             self._deadline.say_once(f"left out, because they are directories: {', '.join(folders[:5])}")
         unknown = next((file.name for file in files if file.size is None), None)
         if unknown:
             raise ListingError(
-                f"{_where(place)}: the listing names no size for {unknown}; report it to the site"
+                f"{_where(location)}: the listing names no size for {unknown}; report it to the site"
             )
-        root = f"pelican://{place.host}{place.folder}"
+        root = f"pelican://{location.host}{location.folder}"
         return [Entry(file.name, f"{root}/{file.name}", file.size, file.mtime) for file in files]
 
-    async def folders(self, place: RangeSource) -> Sequence[str]:
+    async def folders(self, location: RangeSource) -> Sequence[str]:
         """Name the directories in one directory."""
-        return [file.name for file in await self._listed(place) if file.is_folder]
+        return [file.name for file in await self._listed(location) if file.is_folder]
 
-    async def _listed(self, place: RangeSource) -> list[Listed]:
+    async def _listed(self, location: RangeSource) -> list[Listed]:
         try:
             return await retry(
-                lambda: self._list(place), attempts=self._options.attempts, deadline=self._deadline
+                lambda: self._list(location), attempts=self._options.attempts, deadline=self._deadline
             )
         except TemporaryFailure as error:
             if error.kind is Failure.DENIED:
-                raise AccessError(f"{_where(place)}: listing {error}; see `crpipe token`") from error
+                raise AccessError(f"{_where(location)}: listing {error}; see `crpipe token`") from error
             if error.kind is Failure.MISSING:  # a directory that is not there, whenever it was asked for
-                raise ListingError(f"{_where(place)}: {error}; {place.remedy}") from None
+                raise ListingError(f"{_where(location)}: {error}; {location.remedy}") from None
             raise ListingError(
-                f"{_where(place)}: {error}; run the same command again later, or {place.remedy}"
+                f"{_where(location)}: {error}; run the same command again later, or {location.remedy}"
             ) from error
 
-    async def _list(self, place: RangeSource) -> list[Listed]:
-        folder = place.folder
+    async def _list(self, location: RangeSource) -> list[Listed]:
+        folder = location.folder
         space = await self._federation.collection(folder)
         url = space.collections + quote(folder)
         token = self._tokens.current() if space.guarded else None
@@ -111,30 +111,32 @@ class RemoteSource:
             answer, body = await self._downloads.read("PROPFIND", url, headers, LISTING_BYTES)
         except OversizeError as error:
             raise ListingError(
-                f"{_where(place)}: the listing is larger than {LISTING_BYTES >> 20} MiB; put the files into "
-                "smaller directories, or name them in source.files"
+                f"{_where(location)}: the listing is larger than {LISTING_BYTES >> 20} MiB; put the files "
+                "into smaller directories, or name them in source.files"
             ) from error
         except DownloadError as error:
             raise TemporaryFailure(
                 f"the listing broke off ({error})", Failure.SERVER_BUSY if error.outage else Failure.FILE
             ) from error
-        self._check_status(place, answer.status, space, token)
+        self._check_status(location, answer.status, space, token)
         try:
             return parse_listing(body, folder)
         except ValueError as error:
             raise TemporaryFailure(str(error)) from error
 
-    def _check_status(self, place: RangeSource, status: int, space: Namespace, token: Token | None) -> None:
+    def _check_status(
+        self, location: RangeSource, status: int, space: Namespace, token: Token | None
+    ) -> None:
         """Raise what an HTTP status other than success means for a listing."""
         if status < 300:  # noqa: PLR2004 - 200 OK and 207 Multi-Status
             return
         if status in DENIED:
             if token and self._tokens.reload(token):
                 raise Renewed
-            refused = refusal(f"pelican://{place.host}{place.folder}/", status, space, token)
+            refused = refusal(f"pelican://{location.host}{location.folder}/", status, space, token)
             if isinstance(refused, TemporaryFailure):
                 raise refused
-            raise AccessError(f"{_where(place)}: listing refused (status {status}); see `crpipe token`")
+            raise AccessError(f"{_where(location)}: listing refused (status {status}); see `crpipe token`")
         if status in NOT_FOUND:
             raise TemporaryFailure(f"no such directory (status {status})", Failure.MISSING)
         raise TemporaryFailure(
@@ -170,5 +172,5 @@ class RemoteSource:
         return Entry(path, uri, answer.length, when(answer.header("Last-Modified")))
 
 
-def _where(place: RangeSource) -> str:
-    return f"{place.what}: pelican://{place.host}{place.folder}"
+def _where(location: RangeSource) -> str:
+    return f"{location.what}: pelican://{location.host}{location.folder}"

@@ -41,22 +41,22 @@ class Token:
     file: Path | None = None
 
     @classmethod
-    def parse(cls, text: str, place: str, file: Path | None = None) -> Token:
+    def parse(cls, text: str, source: str, file: Path | None = None) -> Token:
         """Read a token's text, bare or as the ``access_token`` of a JSON object."""
         bare = text.strip()
         if bare.startswith("{"):
             try:
                 bare = str(json.loads(bare)["access_token"])
             except (ValueError, KeyError, TypeError) as error:
-                raise AccessError(f"{place}: holds JSON without access_token; renew the token") from error
+                raise AccessError(f"{source}: holds JSON without access_token; renew the token") from error
         if not bare:
-            raise AccessError(f"{place}: holds an empty token; renew it")
+            raise AccessError(f"{source}: holds an empty token; renew it")
         if not re.fullmatch("[!-~]+", bare):
             raise AccessError(
-                f"{place}: holds more than a token, or none (white space, or letters beyond ASCII, inside); "
+                f"{source}: holds more than a token, or none (white space, or letters beyond ASCII, inside); "
                 "write the token alone into it"
             )
-        return cls(bare, place, _claims(bare), file)
+        return cls(bare, source, _claims(bare), file)
 
     @property
     def expires(self) -> float:
@@ -113,7 +113,7 @@ class Tokens:
         return self._token
 
     def reload(self, refused: Token) -> bool:
-        """Look the token up again after ``refused`` was; tell whether there is another one now.
+        """Read the token again after ``refused`` was; return whether there is another one now.
 
         Raise TemporaryFailure when its place cannot be read just now, though the token has not ended.
         """

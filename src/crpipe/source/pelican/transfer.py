@@ -66,30 +66,30 @@ class ServerChecksums:
         places = list(dict.fromkeys(servers))
         unsaid: dict[str, TemporaryFailure] = {}
         reached = False
-        for place in places:
-            if self._is_resting(place, places):
+        for server in places:
+            if self._is_resting(server, places):
                 reached = True
                 continue
             try:
-                answer = await ask(place)
+                answer = await ask(server)
             except DownloadError as error:
-                unsaid[place] = TemporaryFailure(
-                    f"{place}: {error}, when asked for a checksum", Failure.SERVER_BUSY
+                unsaid[server] = TemporaryFailure(
+                    f"{server}: {error}, when asked for a checksum", Failure.SERVER_BUSY
                 )
                 continue
             named = checksums.parse(answer.header("Digest"))
             if answer.status == 200 and named:  # noqa: PLR2004
-                self._naming.add(place)
-                self._none[place] = self._unsaid[place] = 0
+                self._naming.add(server)
+                self._none[server] = self._unsaid[server] = 0
                 if not self._required:  # one that was asked before, and knows better, may say it soon
                     self._accept(path, unsaid, reached=True)
-                return *named, place
-            if answer.status in _HAS_NONE and place not in self._naming:
-                self._none[place] += 1
+                return *named, server
+            if answer.status in _HAS_NONE and server not in self._naming:
+                self._none[server] += 1
                 reached = True
                 continue
             reached = reached or answer.status in _REFUSES | _HAS_NONE
-            unsaid[place] = TemporaryFailure(f"{place}: answers {answer.status} when asked for a checksum")
+            unsaid[server] = TemporaryFailure(f"{server}: answers {answer.status} when asked for a checksum")
         self._accept(path, unsaid, reached=reached)
         return None
 
@@ -105,23 +105,23 @@ class ServerChecksums:
             raise TemporaryFailure(str(next(iter(unsaid.values()))), Failure.PROGRESS_MADE)
         self._unsaid.update(unsaid.keys())
 
-    def _is_resting(self, place: str, places: list[str]) -> bool:
+    def _is_resting(self, server: str, places: list[str]) -> bool:
         """Return whether a server is left out this time.
 
         One that said so often that it has no checksums; or one that says nothing while another one did.
         """
-        silent = self._none[place] >= ENOUGH or (
-            self._unsaid[place] >= ENOUGH
+        silent = self._none[server] >= ENOUGH or (
+            self._unsaid[server] >= ENOUGH
             and any(
-                self._none[other] >= ENOUGH or other in self._naming for other in places if other != place
+                self._none[other] >= ENOUGH or other in self._naming for other in places if other != server
             )
         )
         if self._required or not silent:
             return False
         now = time.monotonic()
-        if now < self._rests.get(place, 0.0):
+        if now < self._rests.get(server, 0.0):
             return True
-        self._rests[place] = now + AGAIN_S
+        self._rests[server] = now + AGAIN_S
         return False
 
 
@@ -388,9 +388,9 @@ class Transfer:
         A cache that keeps an old file names the checksum of the old bytes.
         """
 
-        async def ask(place: str) -> Answer:
+        async def ask(server: str) -> Answer:
             headers = authorization(token) | {"Want-Digest": WANTED}
-            answer = await self._downloads.head(_url(place, path), headers)
+            answer = await self._downloads.head(_url(server, path), headers)
             if answer.status in DENIED and token and self._tokens.reload(token):
                 raise Renewed
             return answer
@@ -411,7 +411,7 @@ class Transfer:
 
 
 def refusal(uri: str, status: int, space: Namespace, token: Token | None) -> TemporaryFailure | AccessError:
-    """Make the error of a refused request: for a person where the token shows why, else tried again.
+    """Return the error of a refused request: for a person where the token shows why, else to be retried.
 
     A server that does not take a token (401) which names the right issuer and scope, and has not ended, may
     take it later: it reads the issuer's keys from time to time.

@@ -6,8 +6,8 @@ import pytest
 
 from campaign_files import EVENTS, CampaignFiles
 from crpipe.report.estimates import SourceLook
-from crpipe.report.pace import better_batch, estimate_hours
 from crpipe.report.plan import render_plan
+from crpipe.report.run_time import better_batch, estimate_hours
 from crpipe.split.preview import FileSample
 
 BYTES = 10 * (40 << 20)  # of one range

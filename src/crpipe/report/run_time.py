@@ -61,20 +61,20 @@ def estimate_events(campaign: Campaign, seen: SourceLook) -> EventCounts | None:
     file, parts = seen.file, campaign.config.split
     split = {name: _counted(campaign, name) for name in campaign.ranges if is_split(campaign, name)}
     sizes = {name: known_volume(campaign, seen, name)[1] for name in campaign.ranges if name not in split}
-    known = [size for size in sizes.values() if size is not None]
-    usual = sum(known) / len(known) if known else configured_volume(campaign)[1]
-    found = dict(split)
+    sizes_known = [size for size in sizes.values() if size is not None]
+    usual = sum(sizes_known) / len(sizes_known) if sizes_known else configured_volume(campaign)[1]
+    counts = dict(split)
     if file is not None and file.bytes:
         share = file.below * (1 - sum(getattr(parts, f"{part}_fraction") for part in HELD_OUT))
         for name, size in sizes.items():
             taken = usual if size is None else size
             if taken is not None:
                 ratio = taken / file.bytes
-                found[name] = (file.events * ratio, file.items * ratio, file.events * ratio * share)
-    if not found:
+                counts[name] = (file.events * ratio, file.items * ratio, file.events * ratio * share)
+    if not counts:
         return None
-    means = [sum(column) / len(found) for column in zip(*found.values(), strict=True)]
-    every = [found.get(name, tuple(means)) for name in campaign.ranges]
+    means = [sum(column) / len(counts) for column in zip(*counts.values(), strict=True)]
+    every = [counts.get(name, tuple(means)) for name in campaign.ranges]
     events, items = (round(sum(row[place] for row in every)) for place in (0, 1))
     trained = {name: row[2] for name, row in zip(campaign.ranges, every, strict=True)}
     return EventCounts(events, items, trained, exact=len(split) == len(campaign.ranges))
@@ -93,8 +93,8 @@ def steps_of_links(campaign: Campaign, events: EventCounts, batches: int) -> lis
 
 def better_batch(batch_events: int, steps: int) -> int:
     """Choose a power of two for ``load.batch_events`` with which a link has about GOOD_STEPS steps."""
-    wanted = max(1, batch_events * steps // GOOD_STEPS)
-    return int(2 ** (wanted.bit_length() - 1))
+    ideal = max(1, batch_events * steps // GOOD_STEPS)
+    return int(2 ** (ideal.bit_length() - 1))
 
 
 def estimate_hours(campaign: Campaign, events: EventCounts | None) -> Hours:
@@ -102,8 +102,8 @@ def estimate_hours(campaign: Campaign, events: EventCounts | None) -> Hours:
     rate = measured_rate(campaign.paths)
     training = None
     if rate is not None and events is not None:
-        shown = sum(events.trained[name] for link in campaign.chain.links for name in link.ranges)
-        training = shown * campaign.config.train.epochs / rate.events_per_s
+        events_trained = sum(events.trained[name] for link in campaign.chain.links for name in link.ranges)
+        training = events_trained * campaign.config.train.epochs / rate.events_per_s
     range_s = _durations(attempts(campaign.paths.data_journal()))
     data = sum(range_s.values()) * len(campaign.ranges) if range_s.keys() == {*_DATA_VERBS} else None
     return Hours(training, rate, data, range_s)
@@ -142,14 +142,14 @@ def _durations(rows: Iterable[Row]) -> dict[str, float]:
     begun: dict[tuple[str, str], float] = {}
     taken: dict[str, list[float]] = {}
     for row in rows:
-        place = (str(row.get("verb")), str(row.get("range")))
+        job = (str(row.get("verb")), str(row.get("range")))
         moment = row.get("time")
-        if place[0] not in _DATA_VERBS or not isinstance(moment, int | float):
+        if job[0] not in _DATA_VERBS or not isinstance(moment, int | float):
             continue
         if row.get("what") == "start":
-            begun[place] = moment
-        elif row.get("what") == "finished" and place in begun:
-            taken.setdefault(place[0], []).append(max(0.0, moment - begun.pop(place)))
+            begun[job] = moment
+        elif row.get("what") == "finished" and job in begun:
+            taken.setdefault(job[0], []).append(max(0.0, moment - begun.pop(job)))
     return {verb: sum(times) / len(times) for verb, times in taken.items()}
 
 
