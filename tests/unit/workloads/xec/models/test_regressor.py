@@ -60,7 +60,11 @@ def test_a_batch_has_the_events_of_the_index_in_its_order(plain):
 
 def test_channels_are_left_out_in_training_alone():
     made = workload(channel_dropout=0.2)
-    batch, none = (collate(made, GAMMAS, seed=seed)["sensors"] for seed in ((1, 2), ()))
+    batch, same, other, none = (
+        collate(made, GAMMAS, seed=seed)["sensors"] for seed in ((1, 2), (1, 2), (1, 3), ())
+    )
+    assert torch.equal(batch, same)
+    assert not torch.equal(batch, other)
     assert np.array_equal(none, GAMMAS.items.reshape(8, SENSORS, 4))
     out = (batch == 0).all(dim=2)
     assert torch.equal(batch[~out], none[~out])
