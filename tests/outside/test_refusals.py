@@ -21,14 +21,9 @@ BEFORE_ANY_JOB = {
         changed(HITS, source__reader="hitlab.reading:HitFile", reader={}),
         ["source.reader", "hitlab.reading", "HitFile", "did you mean HitFiles?"],
     ),
-    "name of another form": (
-        changed(HITS, source__reader="hitlab.reading.HitFiles", reader={}),
-        ["source.reader", "'hitlab.reading.HitFiles'", "module:Name"],
-    ),
     "no reader": (changed(HITS, source__reader="", reader={}), ["source.reader", "not set", "module:Name"]),
     "no source": (changed(HITS, source__uri=""), ["source.uri", "not set"]),
     "no workload": (changed(HITS, train__workload="", model={}), ["train.workload", "not set"]),
-    "no simulator": (changed(TILES, source__simulator="", simulator={}), ["source.simulator", "not set"]),
     "reader without rows": (
         changed(HITS, source__reader="brokenlab.reading:NoRows"),
         ["source.reader", "brokenlab.reading:NoRows", "rows"],
@@ -45,10 +40,6 @@ BEFORE_ANY_JOB = {
         changed(HITS, train__workload="brokenlab.model:NoScore"),
         ["train.workload", "brokenlab.model:NoScore", "score"],
     ),
-    "event column that the reader lacks": (
-        changed(HITS, train__workload="brokenlab.model:WantsAngle"),
-        ["brokenlab.model:WantsAngle", "angle_rad", "hitlab.reading:HitFiles"],
-    ),
     "item columns in another order": (
         changed(HITS, train__workload="brokenlab.model:OtherOrder"),
         ["brokenlab.model:OtherOrder", "time_ns", "detector", "hitlab.reading:HitFiles"],
@@ -57,23 +48,11 @@ BEFORE_ANY_JOB = {
         changed(TILES, source__simulator="brokenlab.simulation:OtherTiles"),
         ["source.simulator", "brokenlab.simulation:OtherTiles", "signal", "tilelab.reading:TileFiles"],
     ),
-    "table that is needed and not named": (
-        changed(HITS, source__tables={"truth": "raw/truth.parquet"}),
-        ["source.tables", "geometry", "hitlab"],
-    ),
     "threshold below the size of every event": (
         changed(TILES, split__threshold=63),
         ["split.threshold", "63", "64"],
     ),
     "simulator in the URI": (changed(TILES, source__uri="synthetic://tiles"), ["source.uri", "synthetic://"]),
-    "old name of the budget": (
-        changed(HITS, load__budget_muons=1),
-        ["load.budget_muons", "load.budget_items"],
-    ),
-    "old name of the shards": (
-        changed(HITS, split__shard_muons=1),
-        ["split.shard_muons", "split.shard_items"],
-    ),
     "old name of the simulator": (changed(HITS, synthetic={"depths": 1}), ["synthetic", "source.simulator"]),
     "unknown option": (changed(HITS, model={"hiden": 8}), ["model.hiden", "model.hidden"]),
     "option out of its bounds": (changed(HITS, reader={"charge_scale": 0}), ["reader.charge_scale", "0"]),

@@ -126,21 +126,6 @@ def test_hidden_values_do_not_change_a_prediction(each):
     )
 
 
-def test_the_loss_looks_at_hidden_sensors_alone(each):
-    """What the others say is an input, never a truth: with the input as it was, it does not count."""
-    made, model = each
-    batch = collate(made, GAMMAS, seed=(3,))
-    sensors = batch["sensors"].clone().requires_grad_()
-    photons, _ = made.loss(model, {"sensors": sensors, "hidden": batch["hidden"]}, torch.Generator())
-    (slope,) = torch.autograd.grad(photons, sensors)
-    hidden = batch["hidden"]
-    assert (slope[hidden][:, PHOTONS] != 0).all()
-    timed = hidden & (sensors[..., TIME_VALID] > 0)
-    assert timed.any()
-    assert (slope[timed][:, TIME] != 0).all()
-    assert (slope[hidden & ~timed][:, TIME] == 0).all()
-
-
 def test_the_loss_by_hand(each):
     made, model = each
     batch = collate(made, GAMMAS, seed=(3,))

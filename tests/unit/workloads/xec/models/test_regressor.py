@@ -95,27 +95,20 @@ def test_learned_balance_weighs_each_task_by_its_own_spread():
     )
 
 
-def test_learned_balance_settles_where_all_tasks_weigh_the_same():
-    made, model = build(tasks=ALL_TASKS, balance="learned")
-    with torch.no_grad():
-        for name, spread in model.log_variance.items():
-            spread.copy_((2 * loss(made, model, GAMMAS)[1][f"{name}_loss"]).log())
-    loss(made, model, GAMMAS)[0].backward()
-    for spread in model.log_variance.values():
-        assert spread.grad.abs().item() < 1e-6
-
-
-def test_a_balance_is_not_learned_for_losses_that_may_be_negative():
-    with pytest.raises(ValidationError, match=r"balance: learned needs .*tasks.time.loss is gaussian_nll"):
-        RegressorOptions(tasks={"energy": {}, "time": {"loss": "gaussian_nll"}}, balance="learned")
-
-
 @pytest.mark.parametrize(
-    ("tasks", "said"), [({}, "name at least one"), ({"time": {"log": True}}, "only energy has a logarithm")]
+    ("options", "said"),
+    [
+        ({"tasks": {}}, "name at least one"),
+        ({"tasks": {"time": {"log": True}}}, "only energy has a logarithm"),
+        (
+            {"tasks": {"energy": {}, "time": {"loss": "gaussian_nll"}}, "balance": "learned"},
+            r"balance: learned needs .*tasks.time.loss is gaussian_nll",
+        ),
+    ],
 )
-def test_tasks_that_mean_nothing_are_refused(tasks, said):
+def test_tasks_that_mean_nothing_are_refused(options, said):
     with pytest.raises(ValidationError, match=said):
-        RegressorOptions(tasks=tasks)
+        RegressorOptions(**options)
 
 
 @pytest.mark.parametrize("kind", ["plain", "likely"])

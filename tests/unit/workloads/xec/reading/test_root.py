@@ -269,6 +269,15 @@ def test_an_empty_tree(write):
     assert not list(opened.rows(path))
 
 
+def test_a_file_without_its_last_bytes_is_refused(write):
+    """Most of it may be readable."""
+    path = write()
+    path.write_bytes(path.read_bytes()[:-50])
+    refused(path, f"{path}: cannot be read whole", "it is truncated")
+    with pytest.raises(FormatError):
+        reader().totals(path)
+
+
 def test_branches_of_unequal_length_are_refused(write, monkeypatch):
     """As a damaged basket gives them: uproot counts the entries of each branch by itself."""
     path = write()
