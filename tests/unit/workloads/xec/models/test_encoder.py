@@ -248,6 +248,17 @@ def test_heads_attend_each_for_itself():
         assert (blocks[0](x) - blocks[1](x)).abs().max() > 1e-3
 
 
+@pytest.mark.parametrize(
+    ("block", "shape"),
+    [(GridBlock(4), (5, 6, 7, 4)), (HexBlock(4, TABLE), (5, 73, 4)), (TokenBlock(8, 2, 8, 0.0), (5, 7, 8))],
+    ids=["grid", "hex", "token"],
+)
+def test_events_do_not_see_each_other(block, shape):
+    block, x = full(block), torch.randn(*shape)
+    with torch.no_grad():
+        torch.testing.assert_close(block(x[2:3]), block(x)[2:3], rtol=1e-5, atol=1e-5)
+
+
 def test_dropout_is_for_training_alone():
     block = full(TokenBlock(8, 2, 12, 0.5))
     x = torch.randn(3, 7, 8)
