@@ -3,21 +3,16 @@
 Nothing here imports the packages: only the processes of a campaign find them, through PYTHONPATH.
 """
 
-import hashlib
 import json
 import re
-import time
-from contextlib import suppress
 from importlib.util import find_spec
 
-import psutil
-import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from outside.lab import RANGES, WORDS_OF_OTHERS
-from runs import REPOSITORY, children, kill, verb_of
+from outside.lab import HITS, RANGES, TILES, WORDS_OF_OTHERS, Lab
+from runs import REPOSITORY
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -27,6 +22,28 @@ KEY = {"hits": ["event_id"], "tiles": ["run", "event"]}
 PREDICTED = {"hits": ["energy_mev", "x_m", "y_m"], "tiles": ["energy_mev"]}
 METRICS = {"hits": ["distance_median", "energy_bias", "energy_correlation"], "tiles": []}
 RAW = {"hits": "raw/batch_1.parquet", "tiles": "made/tiles_1.parquet"}
+
+
+@pytest.fixture(scope="module")
+def hits(tmp_path_factory):
+    """The finished campaign of hitlab."""
+    lab = Lab.begin(tmp_path_factory.mktemp("hits") / "campaign", HITS)
+    lab.snakemake("all")
+    return lab
+
+
+@pytest.fixture(scope="module")
+def tiles(tmp_path_factory):
+    """The finished campaign of tilelab."""
+    lab = Lab.begin(tmp_path_factory.mktemp("tiles") / "campaign", TILES)
+    lab.snakemake("all")
+    return lab
+
+
+@pytest.fixture(params=["hits", "tiles"])
+def finished(request):
+    """Each of the two finished campaigns."""
+    return request.getfixturevalue(request.param)
 
 
 @pytest.fixture
@@ -82,46 +99,6 @@ def test_every_bulk_event_is_trained_on(finished, kind):
         assert receipt[unit] == 6 * bulk + outliers
 
 
-def test_the_layout_decides_what_stays_together(hits):
-    """All events of one station are on one side, and integers come out as they went in."""
-    stations, numbers = {}, []
-    for role in ("train", "validation"):
-        files = list((hits.results / "shards").glob(f"*/{role}-*.events.parquet"))
-        tables = [pq.read_table(path) for path in files]
-        stations[role] = {value for table in tables for value in table["station"].to_pylist()}
-        numbers += [value for table in tables for value in table["event_id"].to_pylist()]
-        assert str(tables[0].schema.field("event_id").type) == "uint64"
-        assert str(tables[0].schema.field("station").type) == "int16"
-    assert stations["train"]
-    assert stations["validation"]
-    assert not stations["train"] & stations["validation"]
-    truth = pq.read_table(hits.folder / "raw" / "truth.parquet")
-    few = truth.filter(pc.less_equal(truth["multiplicity"], 15))["event_id"].to_pylist()
-    assert sorted(numbers) == sorted(few)
-
-
-def test_items_are_what_the_files_hold(hits):
-    charges = [pq.read_table(hits.folder / "raw" / f"batch_{n}.parquet")["charge"] for n in range(4)]
-    shards = [pq.read_table(path) for path in (hits.results / "shards").glob("*/*.hits.parquet")]
-    shards += [
-        pq.read_table(path) for path in (hits.results / "outliers" / "consolidated").glob("*.hits.parquet")
-    ]
-    assert sum(map(len, shards)) == sum(map(len, charges))
-    detectors = {value for table in shards for value in table["detector"].to_pylist()}
-    assert detectors <= set(range(144))
-    held = sum(pc.sum(table["charge_pe"]).as_py() for table in shards)
-    assert held == pytest.approx(1.5 * sum(pc.sum(column).as_py() for column in charges), rel=1e-5)
-
-
-def test_the_side_tables_are_copied_and_hashed(hits):
-    record = read_json(hits.results / "tables.json")
-    assert set(record) == {"truth", "geometry"}
-    for row in record.values():
-        data = (hits.results / row["path"]).read_bytes()
-        assert data == (hits.folder / row["uri"].removeprefix("file://")).read_bytes()
-        assert (len(data), hashlib.sha256(data).hexdigest()) == (row["size"], row["sha256"])
-
-
 def test_the_same_command_again_has_nothing_to_do(finished):
     assert "Nothing to be done" in finished.snakemake("all").stdout
 
@@ -154,41 +131,6 @@ def test_weights_are_used_and_summed(tiles):
     assert "sum of weights" in (tiles.run / "figures" / "multiplicity.svg").read_text()
 
 
-# --- killed ----------------------------------------------------------------------------------------------
-
-
-def stop_training(campaign, link):
-    """Run the workflow until ``link`` has a snapshot, then kill its job and the workflow; give their logs."""
-    store = campaign.run / "store" / link
-    with campaign.running("all") as head:
-        deadline = time.monotonic() + 120
-        while head.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.005)
-            job = next((process for process in children(head) if verb_of(process) == "train"), None)
-            if job is None or not list(store.glob("snapshot-*")):
-                continue
-            with suppress(psutil.NoSuchProcess):
-                job.suspend()
-                kill(head)
-                kill(job)
-                return
-    pytest.fail((campaign.folder / "head.log").read_text())
-
-
-def test_killed_in_training_the_same_command_ends_in_the_same_bytes(finished, kind, tmp_path):
-    campaign = finished.untrained(tmp_path / "campaign")
-    stop_training(campaign, RANGES[0])
-    assert not list((campaign.run / "ranges").glob("*.json"))
-    campaign.snakemake("all")
-    log = (campaign.run / "logs" / "train" / f"{RANGES[0]}.log").read_text()
-    assert "resumes at step" in log
-    assert campaign.checkpoints() == finished.checkpoints()
-    assert len(campaign.checkpoints()) == len(LINKS[kind])
-    assert (last_link(campaign, kind) / "metrics.json").read_bytes() == (
-        last_link(finished, kind) / "metrics.json"
-    ).read_bytes()
-
-
 # --- words -----------------------------------------------------------------------------------------------
 
 
@@ -197,6 +139,9 @@ def shown(campaign, tmp_path):
     page = tmp_path / "page.html"
     texts = {verb: campaign.say(verb) for verb in ("plan", "summary", "status")}
     texts["status --all"] = campaign.say("status", "--all")
+    texts["status --json"] = campaign.say("status", "--json")
+    assert '"items"' in texts["status --json"]
+    json.loads(texts["status --json"])
     texts["shards verify"] = campaign.say("shards", "verify")
     campaign.say("status", "--html", str(page))
     texts["page"] = page.read_text()
@@ -214,29 +159,19 @@ def test_people_read_the_words_of_the_workload(finished, kind, tmp_path):
         assert ITEM[kind] in texts[name], name
 
 
-def test_the_status_is_neutral_json(finished, kind):
-    text = finished.say("status", "--json")
-    assert not WORDS_OF_OTHERS.search(text)
-    assert '"items"' in text
-    json.loads(text)
-
-
-def test_declared_metrics_have_titles_and_units(hits, tmp_path):
-    summary = " ".join(hits.say("summary").replace("│", " ").split())
-    for title in ("median distance to the truth", "correlation of the energies"):
-        assert title in summary
-    page = tmp_path / "page.html"
-    hits.say("status", "--html", str(page))
-    hits.snakemake("progress")
-    assert "median distance to the truth" in (hits.run / "figures" / "progress.svg").read_text()
-
-
-def test_without_declared_metrics_all_numbers_are_shown(tiles):
-    summary = tiles.say("summary")
-    assert "mean_error_mev" in summary
-    assert "spread_mev" in summary
-    tiles.snakemake("progress")
-    assert "spread_mev" in (tiles.run / "figures" / "progress.svg").read_text()
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("hits", ["median distance to the truth", "correlation of the energies"]),  # declared, with titles
+        ("tiles", ["spread_mev", "mean_error_mev"]),  # none is: all numbers are shown
+    ],
+)
+def test_metrics_are_shown_by_their_titles_or_else_all_of_them(name, words, request):
+    campaign = request.getfixturevalue(name)
+    summary = " ".join(campaign.say("summary").replace("│", " ").split())
+    assert all(word in summary for word in words)
+    campaign.snakemake("progress")
+    assert words[0] in (campaign.run / "figures" / "progress.svg").read_text()
 
 
 # --- evaluation and prediction ---------------------------------------------------------------------------
@@ -249,6 +184,8 @@ def test_metrics_say_what_they_are(finished, kind):
     receipt = read_json(finished.run / "ranges" / f"{LINKS[kind][-1]}.json")
     assert found["step"] == receipt["step"]
     assert "again" not in found
+    figures = {path.name for path in (finished.run / "figures" / "evaluation").glob("*.svg")}
+    assert figures == {"hits": {"distance.svg"}, "tiles": set()}[kind]
     if kind == "hits":
         first = {"title": "median distance to the truth", "unit": "m", "better": "low", "ideal": 0.0}
         assert {"name": "distance_median", **first}.items() <= found["metrics"][0].items()
@@ -274,11 +211,6 @@ def test_every_validation_event_has_its_prediction(finished, kind):
     assert set(keys) <= {key for part in held for key in keys_of(part, kind)}
     if kind == "hits":
         assert str(table.schema.field("event_id").type) == "uint64"
-
-
-def test_figures_are_those_of_the_workload(finished, kind):
-    figures = {path.name for path in (finished.run / "figures" / "evaluation").glob("*.svg")}
-    assert figures == {"hits": {"distance.svg"}, "tiles": set()}[kind]
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])

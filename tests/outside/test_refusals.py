@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from crpipe.workloads.muons.layout import BUNDLES
 from outside.lab import HITS, RANGES, TILES, Lab, changed
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -20,14 +21,9 @@ BEFORE_ANY_JOB = {
         changed(HITS, source__reader="hitlab.reading:HitFile", reader={}),
         ["source.reader", "hitlab.reading", "HitFile", "did you mean HitFiles?"],
     ),
-    "name of another form": (
-        changed(HITS, source__reader="hitlab.reading.HitFiles", reader={}),
-        ["source.reader", "'hitlab.reading.HitFiles'", "module:Name"],
-    ),
     "no reader": (changed(HITS, source__reader="", reader={}), ["source.reader", "not set", "module:Name"]),
     "no source": (changed(HITS, source__uri=""), ["source.uri", "not set"]),
     "no workload": (changed(HITS, train__workload="", model={}), ["train.workload", "not set"]),
-    "no simulator": (changed(TILES, source__simulator="", simulator={}), ["source.simulator", "not set"]),
     "reader without rows": (
         changed(HITS, source__reader="brokenlab.reading:NoRows"),
         ["source.reader", "brokenlab.reading:NoRows", "rows"],
@@ -44,10 +40,6 @@ BEFORE_ANY_JOB = {
         changed(HITS, train__workload="brokenlab.model:NoScore"),
         ["train.workload", "brokenlab.model:NoScore", "score"],
     ),
-    "event column that the reader lacks": (
-        changed(HITS, train__workload="brokenlab.model:WantsAngle"),
-        ["brokenlab.model:WantsAngle", "angle_rad", "hitlab.reading:HitFiles"],
-    ),
     "item columns in another order": (
         changed(HITS, train__workload="brokenlab.model:OtherOrder"),
         ["brokenlab.model:OtherOrder", "time_ns", "detector", "hitlab.reading:HitFiles"],
@@ -56,27 +48,47 @@ BEFORE_ANY_JOB = {
         changed(TILES, source__simulator="brokenlab.simulation:OtherTiles"),
         ["source.simulator", "brokenlab.simulation:OtherTiles", "signal", "tilelab.reading:TileFiles"],
     ),
-    "table that is needed and not named": (
-        changed(HITS, source__tables={"truth": "raw/truth.parquet"}),
-        ["source.tables", "geometry", "hitlab"],
-    ),
     "threshold below the size of every event": (
         changed(TILES, split__threshold=63),
         ["split.threshold", "63", "64"],
     ),
     "simulator in the URI": (changed(TILES, source__uri="synthetic://tiles"), ["source.uri", "synthetic://"]),
-    "old name of the budget": (
-        changed(HITS, load__budget_muons=1),
-        ["load.budget_muons", "load.budget_items"],
-    ),
-    "old name of the shards": (
-        changed(HITS, split__shard_muons=1),
-        ["split.shard_muons", "split.shard_items"],
-    ),
     "old name of the simulator": (changed(HITS, synthetic={"depths": 1}), ["synthetic", "source.simulator"]),
     "unknown option": (changed(HITS, model={"hiden": 8}), ["model.hiden", "model.hidden"]),
     "option out of its bounds": (changed(HITS, reader={"charge_scale": 0}), ["reader.charge_scale", "0"]),
 }
+
+# The workflow asks as `crpipe plan` does: of each kind of refusal, one is tried with it too.
+BY_THE_WORKFLOW = {"unknown option", "reader without rows", "item columns in another order", "no source"}
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory):
+    """A campaign of hitlab that has not begun; copy it before changing anything."""
+    return Lab.begin(tmp_path_factory.mktemp("raw") / "campaign", HITS)
+
+
+@pytest.fixture(scope="module")
+def split(raw, tmp_path_factory):
+    """Its shards of both ranges; copy it before changing anything."""
+    lab = raw.copy(tmp_path_factory.mktemp("split") / "campaign")
+    lab.say("tables")
+    for name in RANGES:
+        for verb in ("list", "stage", "split"):
+            lab.say(verb, name)
+    return lab
+
+
+@pytest.fixture
+def begin(raw, tmp_path):
+    """Prepare a campaign of its own with other settings; the files of hitlab are there."""
+
+    def prepare(settings):
+        lab = raw.copy(tmp_path / "campaign")
+        lab.configure(settings)
+        return lab
+
+    return prepare
 
 
 def one_line(text):
@@ -88,16 +100,17 @@ def one_line(text):
 
 
 @pytest.mark.parametrize("what", BEFORE_ANY_JOB)
-def test_it_is_refused_before_any_job(what, tmp_path):
+def test_it_is_refused_before_any_job(what, begin):
     settings, words = BEFORE_ANY_JOB[what]
-    lab = Lab.begin(tmp_path / "campaign", settings)
+    lab = begin(settings)
     done = lab.crpipe("plan")
     assert done.returncode == 2, done.stdout + done.stderr
     assert done.stderr.count("\n") == 1
     assert not [word for word in words if word not in one_line(done.stderr)], done.stderr
-    done = lab.snakemake("all", check=False)
-    assert done.returncode != 0
-    assert not [word for word in words if word not in one_line(done.stdout)], done.stdout
+    if what in BY_THE_WORKFLOW:
+        done = lab.snakemake("all", check=False)
+        assert done.returncode != 0
+        assert not [word for word in words if word not in one_line(done.stdout)], done.stdout
     assert not (lab.results / "manifests").exists()
     assert not (lab.results / "logs").exists()
 
@@ -116,17 +129,17 @@ def stage(lab):
         ("Forgets", ["batch_0.parquet", "brokenlab", "station"]),
     ],
 )
-def test_an_exception_of_a_reader_names_file_and_package(tmp_path, reader, words):
-    lab = Lab.begin(tmp_path / "campaign", changed(HITS, source__reader=f"brokenlab.reading:{reader}"))
+def test_an_exception_of_a_reader_names_file_and_package(begin, reader, words):
+    lab = begin(changed(HITS, source__reader=f"brokenlab.reading:{reader}"))
     stage(lab)
     done = lab.crpipe("split", RANGES[0])
     assert done.returncode in (66, 70)
     assert not [word for word in words if word not in one_line(done.stderr)], done.stderr
 
 
-def test_an_exception_of_a_simulator_names_file_and_package(tmp_path):
+def test_an_exception_of_a_simulator_names_file_and_package(begin):
     settings = changed(TILES, source__simulator="brokenlab.simulation:FallsSilent")
-    lab = Lab.begin(tmp_path / "campaign", settings)
+    lab = begin(settings)
     lab.say("list", RANGES[0])
     done = lab.crpipe("stage", RANGES[0])
     assert done.returncode == 70
@@ -142,8 +155,8 @@ def test_an_exception_of_a_simulator_names_file_and_package(tmp_path):
         ("ScoreFails", "evaluate", ["ScoreFails", "KeyError: 'charge_pe'", "brokenlab/model.py"]),
     ],
 )
-def test_an_exception_of_a_workload_names_it(hits, tmp_path, workload, verb, words):
-    lab = hits.untrained(tmp_path / "campaign")
+def test_an_exception_of_a_workload_names_it(split, tmp_path, workload, verb, words):
+    lab = split.copy(tmp_path / "campaign")
     lab.configure(changed(HITS, train__workload=f"brokenlab.model:{workload}"))
     if verb == "evaluate":
         lab.say("train", RANGES[0])
@@ -155,8 +168,8 @@ def test_an_exception_of_a_workload_names_it(hits, tmp_path, workload, verb, wor
 # --- tables ----------------------------------------------------------------------------------------------
 
 
-def test_a_missing_table_is_named(tmp_path):
-    lab = Lab.begin(tmp_path / "campaign", HITS)
+def test_a_missing_table_is_named(begin):
+    lab = begin(HITS)
     (lab.folder / "raw" / "geometry.csv").unlink()
     done = lab.crpipe("tables")
     assert done.returncode == 66
@@ -169,8 +182,8 @@ def test_a_missing_table_is_named(tmp_path):
     assert not (lab.results / "shards").exists()
 
 
-def test_a_table_that_changed_under_its_path_is_refused(hits, tmp_path):
-    lab = hits.copy(tmp_path / "campaign")
+def test_a_table_that_changed_under_its_path_is_refused(split, tmp_path):
+    lab = split.copy(tmp_path / "campaign")
     geometry = lab.folder / "raw" / "geometry.csv"
     geometry.write_text(geometry.read_text().replace("-44.0", "-45.0"))
     done = lab.crpipe("tables")
@@ -178,15 +191,14 @@ def test_a_table_that_changed_under_its_path_is_refused(hits, tmp_path):
     said = one_line(done.stderr)
     assert "geometry" in said
     assert "changed" in said
-    before = lab.checkpoints()
     refused = lab.snakemake("all", check=False)
     assert refused.returncode != 0
     assert "geometry" in refused.stdout
-    assert lab.checkpoints() == before
+    assert not lab.run.exists()
 
 
-def test_a_damaged_copy_of_a_table_is_refused(hits, tmp_path):
-    lab = hits.untrained(tmp_path / "campaign")
+def test_a_damaged_copy_of_a_table_is_refused(split, tmp_path):
+    lab = split.copy(tmp_path / "campaign")
     record = json.loads((lab.results / "tables.json").read_text())
     copy = lab.results / record["geometry"]["path"]
     copy.chmod(0o644)
@@ -196,9 +208,9 @@ def test_a_damaged_copy_of_a_table_is_refused(hits, tmp_path):
     assert copy.name in one_line(done.stderr)
 
 
-def test_another_table_is_another_campaign(hits, tmp_path):
+def test_another_table_is_another_campaign(split, tmp_path):
     """A geometry of another path and content is a changed key."""
-    lab = hits.copy(tmp_path / "campaign")
+    lab = split.copy(tmp_path / "campaign")
     text = (lab.folder / "raw" / "geometry.csv").read_text()
     (lab.folder / "raw" / "new.csv").write_text(text.replace("-44.0", "-45.0"))
     lab.configure(changed(HITS, source__tables={**HITS["source"]["tables"], "geometry": "raw/new.csv"}))
@@ -214,13 +226,12 @@ def test_another_table_is_another_campaign(hits, tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["foreign", "missing", "no layout"])
-def test_a_manifest_without_or_with_a_foreign_layout_is_refused(hits, tiles, tmp_path, damage):
-    lab = hits.untrained(tmp_path / "campaign")
+def test_a_manifest_without_or_with_a_foreign_layout_is_refused(split, tmp_path, damage):
+    lab = split.copy(tmp_path / "campaign")
     path = lab.results / "shards" / RANGES[0] / "manifest.json"
     manifest = json.loads(path.read_text())
-    other = tiles.results / "shards" / RANGES[0] / "manifest.json"
     if damage == "foreign":
-        manifest["layout"] = json.loads(other.read_text())["layout"]
+        manifest["layout"] = BUNDLES.describe()
     elif damage == "missing":
         del manifest["layout"]
     else:
@@ -230,12 +241,12 @@ def test_a_manifest_without_or_with_a_foreign_layout_is_refused(hits, tiles, tmp
     assert done.returncode == 65
     said = one_line(done.stderr)
     assert str(path.relative_to(lab.folder)) in said or str(path.parent.relative_to(lab.folder)) in said
-    assert {"foreign": "no column run"}.get(damage, "layout") in said
+    assert {"foreign": "no column primary_major_id"}.get(damage, "layout") in said
     assert "same command again" in said or "crpipe " in said
 
 
-def test_a_file_of_another_schema_is_named(tmp_path):
-    lab = Lab.begin(tmp_path / "campaign", HITS)
+def test_a_file_of_another_schema_is_named(begin):
+    lab = begin(HITS)
     pq.write_table(pa.table({"x": [1.0]}), lab.folder / "raw" / "batch_1.parquet")
     stage(lab)
     done = lab.crpipe("split", RANGES[0])
@@ -243,16 +254,16 @@ def test_a_file_of_another_schema_is_named(tmp_path):
     assert "batch_1.parquet" in one_line(done.stderr)
 
 
-def test_a_missing_number_is_named(tmp_path):
-    lab = Lab.begin(tmp_path / "campaign", HITS)
+def test_a_missing_number_is_named(begin):
+    lab = begin(HITS)
     (lab.folder / "raw" / "batch_1.parquet").unlink()
     done = lab.crpipe("list", RANGES[0])
     assert done.returncode == 66
     assert "batch_1.parquet" in one_line(done.stderr)
 
 
-def test_events_of_another_size_than_the_fixed_one_are_refused(tmp_path):
-    lab = Lab.begin(tmp_path / "campaign", changed(TILES, source__reader="brokenlab.reading:LosesTiles"))
+def test_events_of_another_size_than_the_fixed_one_are_refused(begin):
+    lab = begin(changed(TILES, source__reader="brokenlab.reading:LosesTiles"))
     stage(lab)
     done = lab.crpipe("split", RANGES[0])
     assert done.returncode in (65, 66)
@@ -264,9 +275,9 @@ def test_events_of_another_size_than_the_fixed_one_are_refused(tmp_path):
 # --- numbers of files ------------------------------------------------------------------------------------
 
 
-def test_files_are_counted_once_and_a_shorter_last_range_is_legal(tmp_path):
+def test_files_are_counted_once_and_a_shorter_last_range_is_legal(begin):
     settings = changed(HITS, ranges={"first": 0, "last": "auto", "step": 3})
-    lab = Lab.begin(tmp_path / "campaign", settings)
+    lab = begin(settings)
     lab.snakemake("outliers_consolidated")
     ledgers = {path.stem: json.loads(path.read_text()) for path in (lab.results / "ledgers").glob("*.json")}
     assert {name: ledger["events"]["listed"] for name, ledger in ledgers.items()} == {

@@ -1,15 +1,13 @@
-"""Every figure is drawn, for good bundles and for a generator that makes nothing."""
+"""Every figure is drawn, also for a generator that makes nothing."""
 
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from crpipe.events.batch import Events
-from crpipe.report.figure_style import FORMATS
-from crpipe.workloads.muons import MuonGan, MuonGanOptions
 from crpipe.workloads.muons.scoring import score
 from crpipe.workloads.muons.scoring.score import sample_of
+from unrendered import unrendered
 
 FIGURES = {
     "lateral",
@@ -23,9 +21,9 @@ FIGURES = {
 }
 
 
-def bundles(seed):
+def bundles():
     """Four hundred events over all energies and depths, every fourth without muons."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(1)
     multiplicity = np.tile([0, 3, 40, 7], 100).astype(np.uint32)
     columns = {
         "primary_major_id": np.full(400, 7, np.uint64),
@@ -42,19 +40,8 @@ def bundles(seed):
     return Events(columns, multiplicity, items.astype(np.float32))
 
 
-@pytest.mark.slow
-def test_score_gives_finite_numbers_and_figures(tmp_path):
-    numbers = MuonGan(MuonGanOptions()).score(bundles(seed=1), bundles(seed=2), tmp_path / "new")
-    assert numbers["multiplicity_ratio"] == 1
-    assert 0.4 < numbers["auc_full"] < 0.6
-    assert all(isinstance(value, float) for value in numbers.values())
-    assert np.isfinite(list(numbers.values())).all()
-    made = {f"{name}{suffix}" for name in FIGURES for suffix in FORMATS}
-    assert {path.name for path in (tmp_path / "new").iterdir()} == made
-
-
-@pytest.mark.slow
 def test_figures_of_a_generator_that_makes_nothing(tmp_path):
-    real = sample_of(bundles(seed=1))
+    real = sample_of(bundles())
     none = replace(real, multiplicity=np.zeros(400, np.uint32), muons=np.zeros((0, 3), np.float32))
-    assert {path.stem for path in score.draw_all(real, none, {}, tmp_path)} == FIGURES
+    with unrendered():
+        assert {path.stem for path in score.draw_all(real, none, {}, tmp_path)} == FIGURES

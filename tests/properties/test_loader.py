@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from crpipe.loading.loader import START, Loader, micro_batches
 from crpipe.loading.order import BAND
 
-EXAMPLES = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+EXAMPLES = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 multiplicities = st.lists(st.one_of(st.integers(0, 3), st.integers(0, 60)), min_size=1, max_size=25)
 shard_sets = st.lists(st.lists(multiplicities, min_size=1, max_size=4), min_size=1, max_size=4)
@@ -77,12 +77,18 @@ def equal(one, two):
 @pytest.mark.slow
 @EXAMPLES
 @given(folders=folder_sets, cut=cuts, options=options)
-def test_each_event_comes_once_an_epoch_with_its_items(opened, folders, cut, options):
-    loaders = opened(folders, cut, options, 1)
+def test_each_event_comes_once_an_epoch_with_its_items_in_one_order(opened, folders, cut, options):
+    """The order is the same for any number of ranks, each of which has its part of every epoch."""
+    loaders = opened(folders, cut, options, 2)
+    (alone,) = opened(folders, cut, options | {"ranks": 1}, 2)
     streams = [read(loader) for loader in loaders]
-    total = loaders[0].events
-    assert {len(stream) for stream in streams} == {loaders[0].batches_per_epoch}
-    assert sorted(event for stream in streams for event in ids(stream)) == list(range(total))
+    total, batches = loaders[0].events, loaders[0].batches_per_epoch
+    assert {len(stream) for stream in streams} == {2 * batches}
+    whole = ids(read(alone))
+    for epoch in range(2):
+        shared = [event for each in streams for event in ids(each[epoch * batches : (epoch + 1) * batches])]
+        assert sorted(shared) == list(range(total))
+        assert shared == whole[epoch * total : (epoch + 1) * total]
     of_event = [m for shards in folders for shard in shards for group in shard for m in group]
     empty = 0
     for events, _ in (batch for stream in streams for batch in stream):
@@ -95,7 +101,7 @@ def test_each_event_comes_once_an_epoch_with_its_items(opened, folders, cut, opt
         assert len(events) <= options["batch_events"]
         assert events.multiplicity[:-1].sum() <= (options["max_items"] or np.inf)
         empty += len(events) == 0
-    assert empty == max(0, sum(map(len, streams)) - total)
+    assert empty == 2 * max(0, len(streams) * batches - total)
 
 
 @pytest.mark.slow
@@ -122,19 +128,6 @@ def test_the_order_follows_from_seed_and_epoch(opened, options, cut):
     assert ids(read(again)) == first + second
     assert first != second
     assert ids(read(other))[:65] != first
-
-
-@pytest.mark.slow
-@EXAMPLES
-@given(folders=folder_sets, cut=cuts, options=options)
-def test_the_order_is_the_same_for_any_number_of_ranks(opened, folders, cut, options):
-    (alone,) = opened(folders, cut, options | {"ranks": 1}, 2)
-    ranks = opened(folders, cut, options, 2)
-    whole = ids(read(alone))
-    for epoch in range(2):
-        streams = [read(loader)[epoch * loader.batches_per_epoch :] for loader in ranks]
-        shared = [event for stream in streams for event in ids(stream[: ranks[0].batches_per_epoch])]
-        assert shared == whole[epoch * alone.events : (epoch + 1) * alone.events]
 
 
 @EXAMPLES

@@ -1,7 +1,4 @@
-"""Small models of the xenon detector, and a workload that meets a NaN; for tests."""
-
-import os
-from pathlib import Path
+"""Small models of the xenon detector, for tests."""
 
 import numpy as np
 import torch
@@ -79,27 +76,3 @@ def with_items(events, change):
     items = events.items.reshape(len(events), SENSORS, 4).copy()
     change(items)
     return Events(events.columns, events.multiplicity, items.reshape(-1, 4))
-
-
-class NanRegressorOptions(RegressorOptions):
-    run: int = 0  # of the event whose energy is NaN
-    event: int = -1
-    sums: str = ""  # folder for the sums over all weights at each step, a file for each rank
-
-
-class NanRegressor(Regressor):
-    """Regressor with one event of no use, which no reader would let through."""
-
-    def collate(self, events, index, seed):
-        batch = super().collate(events, index, seed)
-        part = events.take(index)
-        bad = (part.columns["run"] == self.options.run) & (part.columns["event"] == self.options.event)
-        batch["energy"][torch.from_numpy(bad)] = torch.nan
-        return batch
-
-    def loss(self, model, batch, generator):
-        if self.options.sums:
-            total = sum(weight.detach().double().abs().sum() for weight in model.parameters())
-            with (Path(self.options.sums) / os.environ.get("RANK", "0")).open("a") as file:
-                print(float(total), file=file)
-        return super().loss(model, batch, generator)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -120,15 +122,19 @@ def train(case: Case, campaign: Campaign, stop: StopRequest | None = None) -> Sa
     return saved
 
 
+@cache
+def finished(case: Case) -> tuple[Campaign, Saved]:
+    """Train a case to its end, once for all tests: they only read what it left."""
+    campaign = tiny_campaign(case, case.folder / "finished")
+    return campaign, train(case, campaign)
+
+
 def test_a_killed_training_ends_in_the_same_bytes(case: Case, tmp_path: Path) -> None:
     """Killed between two snapshots and begun again, it ends as one that nobody interrupted."""
-    whole, killed = (tiny_campaign(case, tmp_path / name) for name in ("whole", "killed"))
-    uninterrupted = train(case, whole)
-    try:
+    _, uninterrupted = finished(case)
+    killed = tiny_campaign(case, tmp_path)
+    with suppress(_Killed):
         train(case, killed, _KillAfter(_KILLED_AFTER))
-    except _Killed:
-        pass
-    else:
         pytest.skip("too few events for a training of four steps; name larger files, or a smaller batch")
     torch.manual_seed(99)
     np.random.seed(99)  # noqa: NPY002 - a process of its own has another state
@@ -136,17 +142,14 @@ def test_a_killed_training_ends_in_the_same_bytes(case: Case, tmp_path: Path) ->
     if resumed.sha256 != uninterrupted.sha256:
         weights = [torch.load(each.path, weights_only=True)["model"] for each in (uninterrupted, resumed)]
         apart = [name for name in weights[0] if not torch.equal(weights[0][name], weights[1][name])]
-        refuse(
-            case.plugin(KIND),
-            "the same checkpoint after a kill and a resume",
-            f"another {apart[:1] or 'metric'}",
-        )
+        other = f"another {apart[:1] or 'metric'}"
+        refuse(case.plugin(KIND), "the same checkpoint after a kill and a resume", other)
 
 
-def test_a_checkpoint_predicts(case: Case, tmp_path: Path) -> None:
+def test_a_checkpoint_predicts(case: Case) -> None:
     """Options, tables and weights of a checkpoint are enough: histograms are there in training alone."""
-    campaign = tiny_campaign(case, tmp_path)
-    trained = open_model(campaign, train(case, campaign).path)
+    campaign, saved = finished(case)
+    trained = open_model(campaign, saved.path)
     Predictor(trained, torch.device("cpu")).predict(case.events, 1, campaign.layout)
 
 
@@ -155,12 +158,11 @@ def test_an_export_is_whole_and_the_same_each_time(case: Case, tmp_path: Path) -
     """Graphs, which the workload compares with its model, are listed, load without torch, and have a card."""
     if not isinstance(case.workload(), Exportable):
         pytest.skip("it has no `graphs`")
-    campaign = tiny_campaign(case, tmp_path / "campaign")
-    checkpoint = train(case, campaign).path
+    campaign, saved = finished(case)
     folders = [tmp_path / "once", tmp_path / "again"]
     for folder in folders:
         try:
-            export_model(campaign, checkpoint, folder, NullProgress())
+            export_model(campaign, saved.path, folder, NullProgress())
         except MissingExtra as error:
             pytest.skip(str(error))
     method = f"{case.plugin(KIND)}.graphs"
@@ -184,17 +186,15 @@ def test_graphs_that_differ_from_the_model_are_refused(case: Case, tmp_path: Pat
     """A workload compares each graph with its model: of weights that are NaN no graph can be right."""
     if not isinstance(case.workload(), Exportable):
         pytest.skip("it has no `graphs`")
-    campaign = tiny_campaign(case, tmp_path / "campaign")
-    trained = open_model(campaign, train(case, campaign).path)
+    campaign, saved = finished(case)
+    trained = open_model(campaign, saved.path)
     workload: Any = trained.workload
     origin = provenance(trained, open_its_reader(trained).layout, campaign, NullProgress())
     with torch.no_grad():
         for weight in trained.model.parameters():
             weight.fill_(torch.nan)
-    out = tmp_path / "out"
-    out.mkdir()
     try:
-        workload.graphs(trained.model, origin, out)
+        workload.graphs(trained.model, origin, tmp_path)
     except MissingExtra as error:
         pytest.skip(str(error))
     except CrpipeError:

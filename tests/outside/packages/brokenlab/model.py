@@ -13,10 +13,6 @@ class NoScore:
         pass
 
 
-class WantsAngle(HitPosition):
-    event_columns = ("energy_mev", "angle_rad")
-
-
 class OtherOrder(HitPosition):
     item_columns = ("time_ns", "detector", "charge_pe")
 

@@ -4,7 +4,5 @@ from hitlab.options import HitFilesOptions, HitPositionOptions
 from tilelab.options import BeamTestOptions
 
 NoRowsOptions = NoLayoutOptions = DoubleItemsOptions = StumblesOptions = ForgetsOptions = HitFilesOptions
-NoScoreOptions = WantsAngleOptions = OtherOrderOptions = ScoreFailsOptions = CollateFailsOptions = (
-    HitPositionOptions
-)
+NoScoreOptions = OtherOrderOptions = ScoreFailsOptions = CollateFailsOptions = HitPositionOptions
 OtherTilesOptions = FallsSilentOptions = BeamTestOptions

@@ -1,4 +1,7 @@
-"""Exported graphs: from raw branches to what crpipe predicts, without crpipe."""
+"""Exported graphs: from raw branches to what crpipe predicts, and the card's example without crpipe.
+
+That a written graph computes what its model does is tested by crpipe.contract: each one takes seconds.
+"""
 
 import re
 import subprocess
@@ -6,150 +9,159 @@ import sys
 from types import SimpleNamespace
 
 import numpy as np
-import onnxruntime
+import onnx
 import pytest
 import torch
-import uproot
 
+from crpipe.events.batch import concatenate
 from crpipe.inference import card
 from crpipe.inference.export import Exportable
+from crpipe.workloads.xec import export
 from crpipe.workloads.xec.export import InpainterGraph, RegressorGraph, example, items_of
-from root_files import make_sensors, write_root
-from xenon_models import WORKLOADS, build, workload
+from crpipe.workloads.xec.layout import SENSORS
+from crpipe.workloads.xec.reading.options import RootFilesOptions
+from crpipe.workloads.xec.reading.root import RootFiles
+from root_files import make_sensors, make_truth, write_root
+from xenon_models import ALL_TASKS, build, predict, workload
 
 # Tasks in another order than that of the layout: names of outputs must not depend on it.
 TASKS = {"angle": {}, "time": {"loss": "gaussian_nll"}, "position": {}, "energy": {"loss": "gaussian_nll"}}
-OUTPUTS = {
-    "Regressor": ["energy", "energy_sigma", "position", "time", "time_sigma", "angle"],
-    "Inpainter": ["found_npho", "found_time"],
+OUTPUTS = {  # and their columns
+    "Regressor": {"energy": 1, "energy_sigma": 1, "position": 3, "time": 1, "time_sigma": 1, "angle": 2},
+    "Inpainter": {"found_npho": SENSORS, "found_time": SENSORS},
 }
 KEYS = {"reader.npho_threshold": 30.0}
 MADE = SimpleNamespace(keys=KEYS)
-
-
-# An export takes seconds.
-@pytest.fixture(
-    scope="module", params=[pytest.param(name, marks=pytest.mark.slow) for name in ("Regressor", "Inpainter")]
+ODD = np.array(
+    [
+        *([np.nan, 0], [np.inf, 0], [-np.inf, 0], [1e10, 1e10], [9.1e9, 0], [8.9e9, 0], [-9.1e9, 0]),
+        *([-3, 1e-8], [0, 1e-8], [99.99, 1e-8], [100, 1e-8], [500, np.nan], [500, 1e10], [500, -1e10]),
+        *([500, np.inf], [500, -2.5e-8], [3, 1e-8]),
+    ],
+    np.float32,
 )
-def exported(request, tmp_path_factory):
-    """A model that comes back from a checkpoint's weights and options alone, and its export."""
-    options = {"tasks": TASKS} if request.param == "Regressor" else {}
-    before, trained = build(request.param, **options)
-    again = WORKLOADS[request.param][1].model_validate(before.options.model_dump(mode="json"))
-    made = WORKLOADS[request.param][0](again)
-    made.places = before.places
-    torch.manual_seed(99)
-    model = made.model()
-    model.load_state_dict(trained.state_dict(), strict=True)
-    folder = tmp_path_factory.mktemp("exported")
-    return made, trained, folder, made.graphs(model.eval(), MADE, folder)
 
 
-def graph_of(made, model):
-    return (RegressorGraph if "tasks" in type(made.options).model_fields else InpainterGraph)(model, 30.0)
+def raw(events=3):
+    """Make branches with every odd value that a file may hold."""
+    npho, time = make_sensors(events)
+    npho[:, 2000 : 2000 + len(ODD)], time[:, 2000 : 2000 + len(ODD)] = ODD.T[:, None]
+    return npho, time
 
 
-def session_of(exported):
-    _, _, folder, graphs = exported
-    (file,) = graphs.files
-    return onnxruntime.InferenceSession(folder / file, providers=["CPUExecutionProvider"])
+def read(path, npho, time, threshold=100.0):
+    write_root(path, npho, time, **make_truth(len(npho)))
+    reader = RootFiles(RootFilesOptions(npho_threshold=threshold))
+    return concatenate(list(reader.rows(path, {})))
 
 
-@pytest.mark.parametrize("events", [1, 3, 5])
-def test_a_graph_computes_what_the_checkpoint_does(exported, events):
-    made, model, *_ = exported
-    inputs = example(events, 100 + events)
-    session = session_of(exported)
-    names = OUTPUTS[type(made).__name__]
-    assert [output.name for output in session.get_outputs()] == names
-    found = session.run(None, {name: tensor.numpy() for name, tensor in inputs.items()})
+@pytest.mark.parametrize("threshold", [0.0, 3.0, 100.0])
+def test_items_are_those_of_the_reader_bit_for_bit(tmp_path, threshold):
+    npho, time = raw()
+    wanted = read(tmp_path / "gammas.root", npho, time, threshold).items.reshape(3, SENSORS, 4)
+    found = items_of(torch.from_numpy(npho), torch.from_numpy(time), threshold)
+    assert np.array_equal(found, wanted)
+    assert 0 < wanted[..., 3].sum() < wanted[..., 2].sum() < wanted[..., 2].size
+
+
+def test_a_regressor_of_raw_branches_gives_the_predictions(tmp_path):
+    made, model = build(tasks=ALL_TASKS | {"energy": {"loss": "gaussian_nll"}})
+    npho, time = raw()
+    wanted = predict(made, model, read(tmp_path / "gammas.root", npho, time))
     with torch.no_grad():
-        wanted = graph_of(made, model)(**inputs)
-    wanted = dict(zip(names, (each.numpy() for each in wanted), strict=True))
-    for name, one in zip(names, found, strict=True):
-        other = wanted[name]
-        assert one.shape == other.shape
-        assert np.isfinite(one).all()
-        if name == "found_npho":
-            one, other = (np.log1p(np.abs(each) / 100) for each in (one, other))  # noqa: PLW2901
-        unit = {"energy": 0.05, "energy_sigma": 0.05, "found_time": 1e-9}.get(name, 1.0)
-        assert (np.abs(one - other) / (unit + np.abs(other))).max() <= 1e-5
+        found = RegressorGraph(model, 100.0)(torch.from_numpy(npho), torch.from_numpy(time))
+    columns = [
+        *(["energy_gev"], ["energy_gev_sigma"], ["u_cm", "v_cm", "w_cm"]),
+        *(["gamma_time_ns"], ["theta_rad", "phi_rad"]),
+    ]
+    for values, names in zip(found, columns, strict=True):
+        np.testing.assert_allclose(values, np.stack([wanted[name] for name in names], axis=1), rtol=1e-5)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("exported", ["Regressor"], indirect=True)
+def test_an_inpainter_of_raw_branches_finds_the_dead_sensors(tmp_path):
+    made, model = build("Inpainter", predict_mask=0.0)
+    npho, time = raw()
+    wanted = predict(made, model, read(tmp_path / "gammas.root", npho, time))
+    with torch.no_grad():
+        photons, seconds = InpainterGraph(model, 100.0)(torch.from_numpy(npho), torch.from_numpy(time))
+    for event in range(3):
+        ids = wanted["sensor_id"][event].astype(int)
+        np.testing.assert_allclose(photons[event, ids], wanted["photons"][event], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(1e9 * seconds[event, ids], wanted["time_ns"][event], rtol=1e-5, atol=1e-5)
+
+
+@pytest.fixture(params=OUTPUTS)
+def exported(request, tmp_path, monkeypatch):
+    """A workload, the graph and its names of outputs as they would be written, and what is said of them."""
+    kept = []
+
+    class Unwritten:
+        def __init__(self, graph, rows, outputs, *_):
+            kept.extend((graph, outputs))
+
+        def export(self, path):
+            return 1e-6
+
+    monkeypatch.setattr(export, "Graph", Unwritten)
+    made, model = build(request.param, **({"tasks": TASKS} if request.param == "Regressor" else {}))
+    graphs = made.graphs(model, MADE, tmp_path)
+    return made, *kept, graphs
+
+
 def test_outputs_are_what_their_names_say(exported):
-    made, model, *_ = exported
-    inputs = example(3, 5)
-    session = session_of(exported)
-    names = [output.name for output in session.get_outputs()]
-    found = dict(zip(names, session.run(None, {k: v.numpy() for k, v in inputs.items()}), strict=True))
-    wanted = dict(
-        zip(OUTPUTS["Regressor"], (each.detach() for each in graph_of(made, model)(**inputs)), strict=True)
-    )
-    assert {name: values.shape[1] for name, values in found.items()} == {
-        name: values.shape[1] for name, values in wanted.items()
-    }
-    assert {name: values.shape[1] for name, values in found.items()} == {
-        "energy": 1,
-        "energy_sigma": 1,
-        "position": 3,
-        "time": 1,
-        "time_sigma": 1,
-        "angle": 2,
-    }
-    np.testing.assert_allclose(
-        found["energy"], model(items_of(**inputs, threshold=30.0))["energy"][0].detach(), rtol=1e-4
-    )
-
-
-def test_what_is_written_is_described(exported):
-    made, _, folder, graphs = exported
+    made, graph, names, graphs = exported
+    wanted = OUTPUTS[type(made).__name__]
     assert isinstance(made, Exportable)
-    assert sorted(path.name for path in folder.iterdir()) == sorted(graphs.files)
+    assert graph.threshold == 30
+    with torch.no_grad():
+        found = graph(**example(2, 5))
+    assert {name: values.shape[1] for name, values in zip(names, found, strict=True)} == wanted
     described = graphs.description["graph"]
     assert list(described["inputs"]) == ["npho", "relative_time"]
-    assert list(described["outputs"]) == OUTPUTS[type(made).__name__]
-    assert 0 <= described["difference"] <= 1e-5
+    assert list(described["outputs"]) == list(names) == list(wanted)
 
 
-def write_events(path, events=4):
-    npho, time = make_sensors(events, seed=3)
-    npho[:, 7] = np.nan
-    return write_root(path, npho, time), npho
+def write_stand_in(path, outputs):
+    """Write a graph of these outputs: the first columns of relative_time, of each event."""
+    kind = onnx.TensorProto
+    nodes, columns = [], []
+    for name, width in outputs.items():
+        columns.append(onnx.numpy_helper.from_array(np.arange(width), f"of_{name}"))
+        nodes.append(onnx.helper.make_node("Gather", ["relative_time", f"of_{name}"], [name], axis=1))
+    inputs, results = (
+        [onnx.helper.make_tensor_value_info(name, kind.FLOAT, ["events", n]) for name, n in each.items()]
+        for each in ({"npho": SENSORS, "relative_time": SENSORS}, outputs)
+    )
+    graph = onnx.helper.make_graph(nodes, "stand-in", inputs, results, columns)
+    opset = onnx.helper.make_opsetid("", 18)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=10), path)
 
 
-def test_the_example_of_the_card_runs_as_it_is_printed_without_crpipe(exported):
-    made, model, folder, graphs = exported
+def test_the_example_of_the_card_runs_as_it_is_printed_without_crpipe(exported, tmp_path):
+    made, _, _, graphs = exported
     text = "\n".join(made.card(MADE, graphs)[card.USE])
     (lines,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     assert len([line for line in lines.splitlines() if line.strip()]) <= 10
-    path, npho = write_events(folder / "gammas.root")
+    write_stand_in(tmp_path / graphs.files[0], OUTPUTS[type(made).__name__])
+    npho, time = make_sensors(4, seed=3)
+    npho[:, 7] = np.nan
+    write_root(tmp_path / "gammas.root", npho, time)
     blocked = "import sys\nsys.modules['torch'] = sys.modules['crpipe'] = None\n"
     after = "\nimport numpy\nnumpy.save('after.npy', events['npho'])\n"
     words = [sys.executable, "-I", "-W", "error", "-c", blocked + lines + after]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
-    after = np.load(folder / "after.npy") if done.returncode == 0 else None
-    (folder / "after.npy").unlink(missing_ok=True)
-    with uproot.open(path) as file:
-        inputs = {
-            name: torch.from_numpy(file["tree"][name].array(library="np").astype(np.float32))
-            for name in ("npho", "relative_time")
-        }
-    path.unlink()
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    with torch.no_grad():
-        wanted = [each.numpy() for each in graph_of(made, model)(**inputs)]
     if type(made).__name__ == "Regressor":
         rows = [line.split() for line in done.stdout.splitlines()]
         assert [row[:2] for row in rows] == [["1", str(event)] for event in range(4)]
         energies = [float(re.search(r"\[(.*?)\]", line)[1]) for line in done.stdout.splitlines()]
-        np.testing.assert_allclose(energies, wanted[0][:, 0], rtol=1e-4)
+        np.testing.assert_allclose(energies, time[:, 0], rtol=1e-4)
         assert all(line.endswith("energy_gev (GeV)") for line in done.stdout.splitlines())
     else:
         dead = ~(np.abs(npho) <= 9e9)
-        assert np.array_equal(after[~dead], npho[~dead])
-        np.testing.assert_allclose(after[dead], wanted[0][dead], rtol=1e-4, atol=1e-3)
+        found = np.load(tmp_path / "after.npy")
+        assert np.array_equal(found[~dead], npho[~dead])
+        assert np.array_equal(found[dead], time[dead])
 
 
 def test_a_list_of_dead_sensors_is_not_in_the_graph_and_the_card_says_so(exported):

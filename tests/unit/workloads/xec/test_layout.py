@@ -1,9 +1,7 @@
 """The layout: 4,760 sensors an event, and the truth that was asked for."""
 
-import pytest
-
 from crpipe.workloads.xec import layout as module
-from crpipe.workloads.xec.layout import SENSOR, SENSORS, TRUTH, TRUTHS, sensor_layout
+from crpipe.workloads.xec.layout import SENSOR, SENSORS, TRUTHS, sensor_layout
 
 NUMBERS = ["run", "event"]
 NAMES = {
@@ -41,17 +39,6 @@ def test_columns_of_the_items_are_where_their_constants_say():
 def test_all_truth_is_the_default_and_in_one_order():
     assert names(sensor_layout()) == [*NUMBERS, *(name for truth in TRUTHS for name in NAMES[truth])]
     assert names(sensor_layout(("angle", "energy"))) == [*NUMBERS, "energy_gev", "theta_rad", "phi_rad"]
-
-
-@pytest.mark.parametrize("truth", TRUTHS)
-def test_each_truth_has_its_own_columns(truth):
-    layout = sensor_layout((truth,))
-    assert names(layout) == [*NUMBERS, *NAMES[truth]]
-    assert [field.name for field in TRUTH[truth]] == NAMES[truth]
-    assert {field.dtype for field in TRUTH[truth]} == {"float32"}
-
-
-def test_data_without_truth_have_numbers_alone():
     assert names(sensor_layout(())) == NUMBERS
 
 

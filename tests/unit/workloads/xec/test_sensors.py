@@ -150,12 +150,9 @@ def test_map_is_written_and_read(tmp_path):
     found = read_sensor_map(tmp_path / "sensors.csv")
     assert found.shape == (4760, 6)
     assert np.abs(found - PLACES).max() < 5.1e-5
-
-
-def test_columns_may_come_in_another_order_with_others_between(tmp_path):
-    rows = [line.split(",") for line in written(tmp_path)]
-    lines = [",".join([row[6], "more", *row[:6]]) for row in rows]
-    assert np.abs(read_sensor_map(table(tmp_path, lines)) - PLACES).max() < 5.1e-5
+    rows = [line.split(",") for line in lines]  # columns may come in another order, with others between
+    mixed = table(tmp_path, [",".join([row[6], "more", *row[:6]]) for row in rows])
+    assert np.array_equal(read_sensor_map(mixed), found)
 
 
 def test_tables_of_other_columns_or_words_are_refused(tmp_path):
@@ -205,23 +202,17 @@ def test_places_in_the_wrong_order_are_refused_by_name(tmp_path, first, second, 
     assert {first, second} & set(named[:2])
 
 
-def test_outer_face_passes_as_24_by_9_and_not_as_9_by_24():
-    check_grid(OUTER, POINTS)
-    wrong = Grid("outer", OUTER.ids.reshape(9, 24))
-    with pytest.raises(
-        FormatError,
-        match=r"face outer as 9 by 24: the sensors 4109 and 4110 would be neighbours, but are 83\.4 cm apart "
-        r"\(pitch 9\.7 cm\); check the order of the sensors",
-    ):
-        check_grid(wrong, POINTS)
-
-
 @pytest.mark.parametrize("grid", GRIDS, ids=lambda grid: grid.name)
 def test_grids_pass_but_not_their_transpose(grid):
     check_grid(grid, POINTS)
     rows, columns = grid.ids.shape
-    with pytest.raises(FormatError, match=f"face {grid.name} as {columns} by {rows}"):
+    with pytest.raises(FormatError, match=f"face {grid.name} as {columns} by {rows}") as error:
         check_grid(Grid(grid.name, grid.ids.reshape(columns, rows)), POINTS)
+    if grid is OUTER:
+        assert str(error.value) == (
+            "face outer as 9 by 24: the sensors 4109 and 4110 would be neighbours, but are 83.4 cm apart "
+            "(pitch 9.7 cm); check the order of the sensors"
+        )
 
 
 @pytest.mark.parametrize("face", HEXES, ids=lambda face: face.name)
@@ -239,13 +230,6 @@ def test_sensors_in_shifted_rows_have_two_to_six_neighbours():
     }
     counts = np.bincount(module._pairs_in_rows(TOP).ravel())[TOP.ids]
     assert (counts.min(), counts.max()) == (2, 6)
-
-
-def test_places_without_numbers_do_not_pass_the_check():
-    places = POINTS.copy()
-    places[4200] = np.nan
-    with pytest.raises(FormatError, match="face outer"):
-        check_grid(OUTER, places)
 
 
 def test_neighbours_are_the_nearest_sensors_in_order():

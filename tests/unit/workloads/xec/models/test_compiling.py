@@ -1,5 +1,6 @@
-"""What torch.compile sees of the models: one graph, in which the number of events alone may vary."""
+"""What compilers, GPUs and half precision see of the models: one graph, that waits for no device."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +9,8 @@ from torch.nn import functional
 
 from crpipe.workloads.common import formulas
 from crpipe.workloads.xec.models.features import sensors_of
-from xenon_models import ALL_TASKS, build
+from one_graph import assert_never_waits, assert_one_graph
+from xenon_models import ALL_TASKS, build, collate
 from xenon_toy import make_gammas
 
 ITEMS = torch.from_numpy(sensors_of(make_gammas(9)))
@@ -45,3 +47,32 @@ def _tensors(found):
     if isinstance(found, dict):
         return [tensor for pair in found.values() for tensor in pair if tensor is not None]
     return list(found)
+
+
+CASES = {"Regressor": {"tasks": ALL_TASKS}, "MaskedAutoencoder": {}, "Inpainter": {}}
+
+
+def loss_of(name):
+    made, model = build(name, **CASES[name])
+    return partial(made.loss, model, collate(made, make_gammas(4), seed=(1,)), torch.Generator()), model
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_a_loss_is_one_graph_with_the_same_result(name):
+    assert_one_graph(*loss_of(name))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_loss_and_its_gradients_wait_for_no_device(name):
+    assert_never_waits(*loss_of(name))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_in_bfloat16_a_loss_is_near_and_float32(name):
+    compute, _ = loss_of(name)
+    exact, _ = compute()
+    with torch.autocast("cpu", torch.bfloat16):
+        rough, _ = compute()
+    assert rough.dtype == torch.float32
+    assert rough.item() == pytest.approx(exact.item(), rel=0.05)

@@ -74,13 +74,3 @@ def test_the_mean_of_the_neighbours_by_hand(model):
                 good = own[:, 2 + column] > 0
                 wanted = own[good, column].mean().item() if good.any() else 0.0
                 assert simple[event, sensor, column].item() == pytest.approx(wanted, abs=1e-5)
-
-
-def test_a_sensor_is_no_neighbour_of_its_own(model):
-    changed = ITEMS.clone()
-    changed[:, 2000, PHOTONS] = 1e5
-    with torch.no_grad():
-        # Without times: they are relative to a mean over all sensors.
-        first, second = (model.simple(model.encoder.features(items)[0])[..., 0] for items in (ITEMS, changed))
-    assert torch.equal(first[:, 2000], second[:, 2000])
-    assert (first != second).any(dim=0).sum() == pytest.approx(NEIGHBOURS, abs=3)

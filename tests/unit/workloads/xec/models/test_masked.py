@@ -1,4 +1,4 @@
-"""Sensors are hidden and found again: a model never sees what it is asked for."""
+"""Sensors are hidden and found again: a model never sees what it is asked for, each is listed once."""
 
 import numpy as np
 import pytest
@@ -6,16 +6,25 @@ import torch
 from pydantic import ValidationError
 
 from crpipe.train.pretrained import match_weights
-from crpipe.train.workload import ShowsEvents, UsesTables, Validates, WritesTable
 from crpipe.workloads.xec import InpainterOptions
 from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, SENSORS, TIME, TIME_VALID
 from crpipe.workloads.xec.models.features import sensors_of
-from crpipe.workloads.xec.models.masked import DEAD, HIDDEN, visible
-from crpipe.workloads.xec.sensors import write_sensor_map
+from crpipe.workloads.xec.models.masked import (
+    DEAD,
+    HIDDEN,
+    LISTS,
+    hidden_sensor_columns,
+    hidden_sensor_table,
+    visible,
+)
+from crpipe.workloads.xec.scoring.baseline import neighbour_average, solid_angle_average
+from crpipe.workloads.xec.sensors import face_of
 from xenon_models import PLACES, WORKLOADS, build, collate, loss, predict, validate, with_items, workload
 from xenon_toy import make_gammas
 
 GAMMAS = make_gammas(4, dead=0.05)
+ITEMS = sensors_of(GAMMAS)
+VALID = ITEMS[..., PHOTONS_VALID] > 0
 KINDS = ("MaskedAutoencoder", "Inpainter")
 
 
@@ -37,19 +46,6 @@ def with_share(made, share):
     return again
 
 
-def test_both_are_what_the_engine_asks_for_and_read_the_map(tmp_path):
-    write_sensor_map(tmp_path / "sensors.csv")
-    for kind in KINDS:
-        made = workload(kind)
-        assert isinstance(made, UsesTables)
-        assert isinstance(made, Validates)
-        assert not isinstance(made, ShowsEvents)
-        assert isinstance(made, WritesTable) == (kind == "Inpainter")
-        made.use({"sensors": tmp_path / "sensors.csv"})
-        np.testing.assert_allclose(made.places, PLACES, atol=1e-4)
-        assert made.size(GAMMAS).tolist() == [SENSORS] * 4
-
-
 @pytest.mark.parametrize("seed", [(1, 2), ()])
 def test_an_autoencoder_hides_its_share_exactly(seed):
     batch = collate(workload("MaskedAutoencoder", mask=0.6), GAMMAS, [3, 1], seed=seed)
@@ -67,16 +63,6 @@ def test_an_inpainter_hides_shares_between_its_limits_in_training_and_one_share_
     assert 0.26 < np.max(shares) < 0.3001
     judged = collate(made, GAMMAS)["hidden"].sum(dim=1)
     assert judged.tolist() == np.round(0.05 * valid).tolist()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_seed_alone_decides(kind):
-    made = workload(kind, channel_dropout=0.1)
-    before = torch.get_rng_state()
-    first, same, other = (collate(made, GAMMAS, seed=seed) for seed in ((1, 2), (1, 2), (1, 3)))
-    assert all(torch.equal(first[key], same[key]) for key in first)
-    assert not torch.equal(first["hidden"], other["hidden"])
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -140,21 +126,6 @@ def test_hidden_values_do_not_change_a_prediction(each):
     )
 
 
-def test_the_loss_looks_at_hidden_sensors_alone(each):
-    """What the others say is an input, never a truth: with the input as it was, it does not count."""
-    made, model = each
-    batch = collate(made, GAMMAS, seed=(3,))
-    sensors = batch["sensors"].clone().requires_grad_()
-    photons, _ = made.loss(model, {"sensors": sensors, "hidden": batch["hidden"]}, torch.Generator())
-    (slope,) = torch.autograd.grad(photons, sensors)
-    hidden = batch["hidden"]
-    assert (slope[hidden][:, PHOTONS] != 0).all()
-    timed = hidden & (sensors[..., TIME_VALID] > 0)
-    assert timed.any()
-    assert (slope[timed][:, TIME] != 0).all()
-    assert (slope[hidden & ~timed][:, TIME] == 0).all()
-
-
 def test_the_loss_by_hand(each):
     made, model = each
     batch = collate(made, GAMMAS, seed=(3,))
@@ -178,20 +149,6 @@ def test_the_loss_by_hand(each):
     means = {name: torch.stack(values).mean() for name, values in parts.items()}
     torch.testing.assert_close(shown, {f"{name}_loss": value for name, value in means.items()})
     torch.testing.assert_close(total, means["photons"] + options.time_weight * means["time"])
-
-
-def test_losses_and_metrics_of_micro_batches_add_up(each):
-    made, model = each
-    batch = collate(made, GAMMAS, seed=(3,))
-
-    def of(part):
-        some = {name: tensor[part] for name, tensor in batch.items()}
-        total, shown = made.loss(model, some, torch.Generator())
-        return {"loss": total, **shown}
-
-    whole, first, second = of(slice(None)), of(slice(0, 1)), of(slice(1, 4))
-    for name, value in whole.items():
-        torch.testing.assert_close((first[name] + 3 * second[name]) / 4, value)
 
 
 def test_a_validation_measures_the_hidden_sensors_in_the_units_of_the_codec(each):
@@ -287,19 +244,92 @@ def test_an_encoder_that_was_learned_without_truth_starts_a_regressor(built):
         torch.testing.assert_close(model.encoder(items).tokens, before.encoder(items).tokens)
 
 
-def test_a_score_takes_what_a_prediction_gives(each, tmp_path):
-    made, model = each
-    found = made.score(GAMMAS, predict(made, model, GAMMAS), tmp_path)
-    assert {metric.name for metric in made.metrics} <= set(found)
-    assert list(tmp_path.glob("*.svg"))
+def some(share=0.03, seed=0):
+    rng = np.random.default_rng(seed)
+    hidden = (rng.random(VALID.shape) < share) & VALID
+    photons = rng.normal(100, 30, VALID.shape).astype(np.float32)
+    time = rng.normal(0, 5, VALID.shape).astype(np.float32)
+    return hidden, photons, time
 
 
-def test_forward_passes_in_bfloat16_are_near_and_their_losses_are_float32(each):
-    made, model = each
-    exact, _ = loss(made, model, GAMMAS, seed=(1,))
-    with torch.autocast("cpu", torch.bfloat16):
-        rough, _ = loss(made, model, GAMMAS, seed=(1,))
-    assert rough.dtype == torch.float32
-    assert rough.item() == pytest.approx(exact.item(), rel=0.05)
-    rough.backward()
-    assert all(torch.isfinite(weight.grad).all() for weight in model.parameters())
+AVERAGES = {"neighbours_photons": neighbour_average, "solid_angle_photons": solid_angle_average}
+
+
+def averages(wanted):
+    return {name: each(ITEMS[..., PHOTONS], VALID, wanted, PLACES) for name, each in AVERAGES.items()}
+
+
+@pytest.fixture(scope="module")
+def listed():
+    hidden, photons, time = some()
+    return hidden, photons, time, hidden_sensor_columns(ITEMS, hidden, photons, time, averages)
+
+
+def test_lists_hold_one_value_for_each_found_sensor(listed):
+    hidden, photons, time, found = listed
+    for event in range(4):
+        ids = np.flatnonzero(hidden[event] | ~VALID[event])
+        known = hidden[event, ids]
+        own = {name: found[name][event] for name in LISTS}
+        assert {name: values.dtype for name, values in own.items()} == LISTS
+        assert own["sensor_id"].tolist() == ids.tolist()
+        assert own["kind"].tolist() == np.where(known, HIDDEN, DEAD).tolist()
+        assert np.array_equal(own["photons"], photons[event, ids])
+        assert np.array_equal(own["time_ns"], time[event, ids])
+        truth = np.where(known, ITEMS[event, ids, PHOTONS], np.nan)
+        assert np.array_equal(own["true_photons"], truth, equal_nan=True)
+        timed = known & (ITEMS[event, ids, TIME_VALID] > 0)
+        truth = np.where(timed, ITEMS[event, ids, TIME], np.nan)
+        assert np.array_equal(own["true_time_ns"], truth, equal_nan=True)
+        assert timed.sum() < known.sum() < len(ids)
+    assert np.isfinite(np.concatenate(list(found["true_time_ns"]))).any()
+    assert found["hidden"].tolist() == hidden.sum(axis=1).tolist()
+    assert found["dead"].tolist() == (~VALID).sum(axis=1).tolist()
+
+
+def test_averages_are_those_of_the_events(listed):
+    hidden, *_, found = listed
+    wanted = hidden | ~VALID
+    for name, flat in averages(wanted).items():
+        np.testing.assert_allclose(np.concatenate(list(found[name])), flat)
+
+
+@pytest.mark.parametrize("counts", [(0, 0, 0), (1, 1, 1), (3, 3, 3), (0, 2, 0), (5, 0, 1)])
+def test_lists_of_any_lengths_belong_to_their_events(counts):
+    """Also equal lengths, of which numpy would like to make a table."""
+    whole = np.zeros((3, SENSORS, 4), np.float32)
+    whole[..., PHOTONS_VALID] = 1
+    whole[..., PHOTONS] = np.arange(SENSORS)
+    hidden = np.arange(SENSORS) < np.array(counts)[:, None]
+    photons = np.tile(np.arange(SENSORS, dtype=np.float32), (3, 1))
+    found = hidden_sensor_columns(whole, hidden, photons, photons, lambda _: {})
+    for name in LISTS:
+        assert found[name].shape == (3,)
+        assert [values.shape for values in found[name]] == [(count,) for count in counts]
+    assert [values.tolist() for values in found["sensor_id"]] == [list(range(count)) for count in counts]
+    assert hidden_sensor_table(GAMMAS.part(0, 3), found).num_rows == sum(counts)
+
+
+def test_rows_are_those_of_the_reference_in_its_units(listed):
+    *_, found = listed
+    table = hidden_sensor_table(GAMMAS, found).to_pydict()
+    count = sum(map(len, found["sensor_id"]))
+    assert all(len(values) == count for values in table.values())
+    assert list(zip(table["run_number"], table["event_number"], strict=True)) == [
+        (1, event) for event in range(4) for _ in found["sensor_id"][event]
+    ]
+    flat = {name: np.concatenate(list(found[name])) for name in LISTS}
+    assert table["sensor_id"] == flat["sensor_id"].tolist()
+    assert table["mask_type"] == flat["kind"].tolist()
+    assert table["face"] == face_of()[flat["sensor_id"].astype(int)].tolist()
+    np.testing.assert_allclose(table["pred_npho"], flat["photons"])
+    np.testing.assert_allclose(table["truth_npho"], flat["true_photons"])
+    np.testing.assert_allclose(table["pred_time"], flat["time_ns"] * 1e-9, rtol=1e-6)
+    np.testing.assert_allclose(table["truth_time"], flat["true_time_ns"] * 1e-9, rtol=1e-6)
+    np.testing.assert_allclose(table["error_npho"], flat["photons"] - flat["true_photons"], rtol=1e-6)
+    error = (flat["time_ns"] - flat["true_time_ns"]) * 1e-9
+    np.testing.assert_allclose(table["error_time"], error, rtol=1e-5)
+    dead = np.array(table["mask_type"]) == DEAD
+    for name in ("truth_npho", "truth_time", "error_npho", "error_time"):
+        assert np.isnan(np.array(table[name])[dead]).all()
+    assert np.isfinite(np.array(table["error_npho"])[~dead]).all()

@@ -1,18 +1,17 @@
-"""The workload Regressor: batches, losses and predictions mean what their names say."""
+"""The workload Regressor: batches, weights, losses and predictions mean what their names say."""
 
 import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
 
-from crpipe.events.batch import Events, concatenate
+from crpipe.events.batch import Events
 from crpipe.events.histograms import Histogram
-from crpipe.train.workload import Baseline, ShowsEvents, UsesHistograms, UsesTables, Validates
 from crpipe.workloads.xec import Regressor, RegressorOptions
 from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, SENSORS, TIME_VALID, TRUTH, TRUTHS
 from crpipe.workloads.xec.models.heads import task_loss
-from crpipe.workloads.xec.sensors import FACE_IDS, write_sensor_map
-from unrendered import unrendered
+from crpipe.workloads.xec.models.regressor import Flattening
+from crpipe.workloads.xec.sensors import FACE_IDS
 from xenon_models import ALL_TASKS, PLACES, build, collate, loss, predict, validate, with_items, workload
 from xenon_toy import make_gammas
 
@@ -41,17 +40,6 @@ def dark(events):
     return with_items(events, change)
 
 
-def test_it_is_what_the_engine_asks_for_and_reads_the_map(tmp_path):
-    made = Regressor(RegressorOptions())
-    for protocol in (UsesTables, UsesHistograms, Baseline, Validates, ShowsEvents):
-        assert isinstance(made, protocol)
-    write_sensor_map(tmp_path / "sensors.csv")
-    made.use({"sensors": tmp_path / "sensors.csv"})
-    np.testing.assert_allclose(made.places, PLACES, atol=1e-4)
-    assert made.event_columns == ("energy_gev", "u_cm", "v_cm", "w_cm")
-    assert made.size(GAMMAS).tolist() == [SENSORS] * 8
-
-
 def test_a_default_model_has_the_weights_that_the_options_promise():
     made = Regressor(RegressorOptions())
     made.places = PLACES
@@ -70,33 +58,19 @@ def test_a_batch_has_the_events_of_the_index_in_its_order(plain):
         assert batch[name].dtype == torch.float32
 
 
-def test_channels_are_left_out_by_the_seed_alone_and_never_without_one():
+def test_channels_are_left_out_in_training_alone():
     made = workload(channel_dropout=0.2)
-    before = torch.get_rng_state()
-    first, same, other, none = (
+    batch, same, other, none = (
         collate(made, GAMMAS, seed=seed)["sensors"] for seed in ((1, 2), (1, 2), (1, 3), ())
     )
-    assert torch.equal(first, same)
-    assert not torch.equal(first, other)
+    assert torch.equal(batch, same)
+    assert not torch.equal(batch, other)
     assert np.array_equal(none, GAMMAS.items.reshape(8, SENSORS, 4))
-    out = (first == 0).all(dim=2)
-    assert torch.equal(first[~out], none[~out])
+    out = (batch == 0).all(dim=2)
+    assert torch.equal(batch[~out], none[~out])
     lit = none[..., PHOTONS_VALID] > 0
     assert out[lit].float().mean().item() == pytest.approx(0.2, abs=0.02)
-    assert torch.equal(torch.get_rng_state(), before)
     assert np.array_equal(collate(workload(), GAMMAS, seed=(1, 2))["sensors"], none)
-
-
-@pytest.mark.parametrize("choice", ["smooth_l1", "l1", "mse", "gaussian_nll"])
-def test_losses_and_metrics_of_micro_batches_add_up(choice):
-    made, model = build(tasks={name: {"loss": choice} for name in TRUTHS})
-    parts = [loss(made, model, GAMMAS, index) for index in ([4, 1], [0, 6, 3, 5, 2, 7])]
-    whole = loss(made, model, GAMMAS)
-    assert set(whole[1]) == {f"{name}_loss" for name in TRUTHS}
-    for key, value in whole[1].items():
-        assert not value.requires_grad
-        torch.testing.assert_close((2 * parts[0][1][key] + 6 * parts[1][1][key]) / 8, value)
-    torch.testing.assert_close((2 * parts[0][0] + 6 * parts[1][0]) / 8, whole[0])
 
 
 def test_the_loss_is_the_sum_of_the_tasks_by_their_weights():
@@ -121,27 +95,20 @@ def test_learned_balance_weighs_each_task_by_its_own_spread():
     )
 
 
-def test_learned_balance_settles_where_all_tasks_weigh_the_same():
-    made, model = build(tasks=ALL_TASKS, balance="learned")
-    with torch.no_grad():
-        for name, spread in model.log_variance.items():
-            spread.copy_((2 * loss(made, model, GAMMAS)[1][f"{name}_loss"]).log())
-    loss(made, model, GAMMAS)[0].backward()
-    for spread in model.log_variance.values():
-        assert spread.grad.abs().item() < 1e-6
-
-
-def test_a_balance_is_not_learned_for_losses_that_may_be_negative():
-    with pytest.raises(ValidationError, match=r"balance: learned needs .*tasks.time.loss is gaussian_nll"):
-        RegressorOptions(tasks={"energy": {}, "time": {"loss": "gaussian_nll"}}, balance="learned")
-
-
 @pytest.mark.parametrize(
-    ("tasks", "said"), [({}, "name at least one"), ({"time": {"log": True}}, "only energy has a logarithm")]
+    ("options", "said"),
+    [
+        ({"tasks": {}}, "name at least one"),
+        ({"tasks": {"time": {"log": True}}}, "only energy has a logarithm"),
+        (
+            {"tasks": {"energy": {}, "time": {"loss": "gaussian_nll"}}, "balance": "learned"},
+            r"balance: learned needs .*tasks.time.loss is gaussian_nll",
+        ),
+    ],
 )
-def test_tasks_that_mean_nothing_are_refused(tasks, said):
+def test_tasks_that_mean_nothing_are_refused(options, said):
     with pytest.raises(ValidationError, match=said):
-        RegressorOptions(tasks=tasks)
+        RegressorOptions(**options)
 
 
 @pytest.mark.parametrize("kind", ["plain", "likely"])
@@ -182,12 +149,6 @@ def test_rare_energies_count_more_in_the_loss_and_not_in_the_metrics():
     assert plain.item() == pytest.approx(each.mean(), rel=1e-5)
 
 
-def test_events_may_be_reweighted_by_a_column_that_is_no_task():
-    made, model = build(reweight=("w_cm",), tasks={"time": {}})
-    made.use_histograms({"w_cm": Histogram.of(GAMMAS.columns["w_cm"], (0, 30, 3))})
-    assert torch.isfinite(loss(made, model, GAMMAS)[0])
-
-
 def test_predictions_have_their_columns(plain, likely):
     simple = [f"baseline_{name}" for name in ("u_cm", "v_cm", "w_cm", "gamma_time_ns")]
     found = predict(*plain, GAMMAS)
@@ -200,6 +161,17 @@ def test_predictions_have_their_columns(plain, likely):
         assert np.isfinite(values).all()
         assert values.dtype == (np.int64 if column == "timed" else np.float32)
     assert all((found_likely[f"{column}_sigma"] > 0).all() for column in COLUMNS)
+    declared = [{metric.name for metric in made.metrics} for made, _ in (plain, likely)]
+    assert {"energy_pull", "u_pull", "time_pull", "phi_pull"} <= declared[1] - declared[0]
+
+
+def test_a_prediction_needs_no_truth(plain):
+    unknown = Events(
+        {name: GAMMAS.columns[name] for name in ("run", "event")}, GAMMAS.multiplicity, GAMMAS.items
+    )
+    known = predict(*plain, GAMMAS)
+    for name, values in predict(*plain, unknown).items():
+        assert np.array_equal(values, known[name])
 
 
 def test_counts_beside_the_predictions_are_those_of_the_event(plain):
@@ -237,21 +209,8 @@ def test_predicted_columns_are_those_that_the_loss_compares(likely):
             np.testing.assert_allclose(found[f"{field.name}_sigma"], sigma, rtol=1e-5)
 
 
-def test_a_prediction_does_not_depend_on_the_other_events_or_on_the_truth(plain):
-    made, model = plain
-    whole = predict(made, model, GAMMAS)
-    unknown = Events(
-        {name: GAMMAS.columns[name] for name in ("run", "event")}, GAMMAS.multiplicity, GAMMAS.items
-    )
-    for index in ([3], [7, 0]):
-        alone = predict(made, model, unknown.take(np.array(index)))
-        for name, values in alone.items():
-            np.testing.assert_allclose(values, whole[name][index], rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("kind", ["plain", "likely"])
-def test_events_without_light_or_time_give_finite_numbers_and_slopes(kind, request):
-    made, model = request.getfixturevalue(kind)
+def test_events_without_light_or_time_give_finite_numbers_and_slopes(likely):
+    made, model = likely
     events = dark(make_gammas(3))
     found = predict(made, model, events)
     assert all(np.isfinite(values).all() for values in found.values())
@@ -263,36 +222,65 @@ def test_events_without_light_or_time_give_finite_numbers_and_slopes(kind, reque
     assert all(torch.isfinite(weight.grad).all() for weight in model.parameters())
 
 
-def test_metrics_that_a_score_shows_are_those_of_the_tasks():
-    names = {
-        tasks: {metric.name for metric in workload(tasks={name: {} for name in tasks}).metrics}
-        for tasks in (("energy",), ("position",), ("time",), ("angle",))
-    }
-    assert "energy_resolution" in names["energy",]
-    assert "distance_resolution" in names["position",]
-    assert "time_resolution" in names["time",]
-    assert not names["energy",] & names["time",]
-    likely = {metric.name for metric in workload(tasks={"energy": {"loss": "gaussian_nll"}}).metrics}
-    assert names["energy",] < likely
+def events_of(**columns):
+    count = len(next(iter(columns.values())))
+    return Events(columns, np.zeros(count, np.uint32), np.zeros((0, 4), np.float32))
 
 
-def test_forward_passes_in_bfloat16_are_near_and_their_losses_are_float32(plain):
-    made, model = plain
-    model.zero_grad()
-    exact, _ = loss(made, model, GAMMAS)
-    with torch.autocast("cpu", torch.bfloat16):
-        rough, _ = loss(made, model, GAMMAS)
-    assert rough.dtype == torch.float32
-    assert rough.item() == pytest.approx(exact.item(), rel=0.05)
-    rough.backward()
-    assert all(torch.isfinite(weight.grad).all() for weight in model.parameters())
+def energies(count=20_000, seed=0):
+    """Draw a spectrum that falls by a factor of 20."""
+    return (0.015 + 0.045 * np.random.default_rng(seed).beta(1, 3, count)).astype(np.float32)
 
 
-def test_a_score_takes_what_a_prediction_gives(likely, tmp_path):
-    made, model = likely
-    events = concatenate([make_gammas(12, seed=seed) for seed in range(3)])
-    with unrendered():
-        found = made.score(events, predict(made, model, events), tmp_path)
-    assert {metric.name for metric in made.metrics} <= set(found)
-    assert all(np.isfinite(value) for name, value in found.items() if name in {m.name for m in made.metrics})
-    assert list(tmp_path.glob("*.svg"))
+def flatten(values, most, bins=15, name="energy_gev"):
+    histogram = Histogram.of(values, (0.015, 0.060, bins))
+    made = Flattening({name: histogram}, (name,), most)
+    return histogram, made.of(events_of(**{name: values}))
+
+
+def test_a_weighed_spectrum_is_flat_with_a_mean_weight_of_one():
+    values = energies()
+    histogram, weights = flatten(values, most=1e6)
+    assert weights.dtype == np.float32
+    assert weights.mean() == pytest.approx(1, abs=1e-4)
+    weighed, _ = np.histogram(values, histogram.edges, weights=weights)
+    np.testing.assert_allclose(weighed[histogram.counts > 0], weighed.sum() / 15, rtol=1e-3)
+    assert histogram.counts.max() > 20 * histogram.counts[histogram.counts > 0].min()
+
+
+@pytest.mark.parametrize("most", [1.0, 1.5, 3.0, 10.0])
+def test_no_weight_is_above_the_limit_and_the_mean_stays_one(most):
+    _, weights = flatten(energies(), most)
+    assert weights.max() <= most * (1 + 1e-6)
+    assert weights.mean() == pytest.approx(1, abs=1e-4)
+
+
+def test_below_the_limit_values_are_flat_among_each_other():
+    values = energies()
+    histogram, weights = flatten(values, most=3.0)
+    weighed, _ = np.histogram(values, histogram.edges, weights=weights)
+    free = (histogram.counts > 0) & (weighed < 2.99 * histogram.counts)
+    assert 3 < free.sum() < 15
+    np.testing.assert_allclose(weighed[free], weighed[free].mean(), rtol=1e-3)
+
+
+def test_values_outside_count_as_in_the_nearest_bin():
+    histogram = Histogram(0.0, 4.0, np.array([10, 40, 40, 10]))
+    made = Flattening({"w_cm": histogram}, ("w_cm",), 10.0)
+    found = made.of(events_of(w_cm=np.array([-5.0, 0.0, 1.0, 3.999, 4.0, 1e9])))
+    np.testing.assert_allclose(found, [2.5, 2.5, 0.625, 2.5, 2.5, 2.5])
+
+
+def test_weights_of_two_columns_are_multiplied():
+    counts = {"u_cm": np.array([1, 3]), "w_cm": np.array([4, 1])}
+    histograms = {name: Histogram(0.0, 2.0, each) for name, each in counts.items()}
+    values = {"u_cm": np.array([0.5, 1.5, 0.5]), "w_cm": np.array([0.5, 0.5, 1.5])}
+    alone = [Flattening(histograms, (name,), 10.0).of(events_of(**values)) for name in counts]
+    both = Flattening(histograms, tuple(counts), 10.0).of(events_of(**values))
+    np.testing.assert_allclose(both, alone[0] * alone[1], rtol=1e-6)
+    np.testing.assert_allclose(alone[0], [2, 2 / 3, 2], rtol=1e-6)
+
+
+def test_without_training_events_all_weigh_the_same():
+    made = Flattening({"w_cm": Histogram(0.0, 4.0, np.zeros(4, np.int64))}, ("w_cm",), 10.0)
+    assert made.of(events_of(w_cm=np.array([0.5, 3.5]))).tolist() == [1, 1]

@@ -97,6 +97,7 @@ def test_any_event_has_finite_numbers(places, event):
         assert values.dtype == np.float32
         assert values[0] == values[2]
     assert 0 <= found["w_cm"][1] <= baseline.DEEPEST_CM
+    assert (found["gamma_time_ns"][1] == 0) == (event.items[0, 0] < 9e9)  # no others have light and a time
 
 
 def test_no_events_have_no_numbers(places):

@@ -22,6 +22,7 @@ from crpipe.workloads.xec.scoring.display import (
     measure_saliency,
 )
 from crpipe.workloads.xec.sensors import FACE_IDS, FACES, INNER
+from unrendered import unrendered
 from xenon_models import build, predict
 from xenon_toy import make_gammas, make_truth
 
@@ -95,7 +96,7 @@ def test_colours_reach_from_zero_to_the_largest_valid_value():
     assert colour_scale(values, np.zeros(SENSORS)).vmax == colour_scale(-ONES, ONES).vmax == 10
 
 
-@pytest.mark.parametrize("events", [1, 2, 4])
+@pytest.mark.parametrize("events", [1, 4])
 def test_events_are_drawn_with_their_titles(gammas, events, tmp_path):
     items = gammas.items.reshape(-1, SENSORS, 4)[:events]
     titles = [f"run 1, event {number}" for number in range(events)]
@@ -156,7 +157,7 @@ def model():
     return build(tasks={"energy": {}, "time": {}, "position": {}})
 
 
-@pytest.mark.parametrize("count", [1, 4, 9])
+@pytest.mark.parametrize("count", [1, 9])
 def test_worst_and_sample_are_told_apart_for_any_number_of_events(model, count, tmp_path, monkeypatch):
     made, network = model
     events = make_gammas(count)
@@ -164,24 +165,16 @@ def test_worst_and_sample_are_told_apart_for_any_number_of_events(model, count, 
     chosen = made.shown(events, prediction)
     drawn, measured = [], []
     monkeypatch.setattr(display, "_title", lambda *found: drawn.append(found[-1]) or "")
-    monkeypatch.setattr(display, "sensors_of", recorded(display.sensors_of, measured))
-    made.show(
-        network,
-        events.take(chosen),
-        {name: values[chosen] for name, values in prediction.items()},
-        tmp_path,
+    sensors_of = display.sensors_of
+    monkeypatch.setattr(
+        display, "sensors_of", lambda *given: measured.append(sensors_of(*given)) or measured[-1]
     )
+    taken = {name: values[chosen] for name, values in prediction.items()}
+    with unrendered():
+        made.show(network, events.take(chosen), taken, tmp_path)
     assert len(drawn) == min(WORST, count)
     assert len(chosen) == min(WORST, count) + count
     assert all(len(found) == len(chosen) for found in measured)
-
-
-def recorded(function, kept):
-    def call(*values):
-        kept.append(function(*values))
-        return kept[-1]
-
-    return call
 
 
 def test_figures_and_shares_of_the_faces(model, tmp_path):

@@ -38,12 +38,6 @@ def test_the_baseline_itself_has_numbers_and_no_figures(gammas, places, tmp_path
     assert np.isfinite(list(found.values())).all()
 
 
-def test_without_the_energy_there_is_no_curve(tmp_path):
-    truth = make_truth(500)
-    with unrendered():
-        assert "stochastic_term" not in score.score(truth, make_predictions(truth), tmp_path, ["position"])
-
-
 BY = ("true energy [MeV]", "true depth w [cm]", "network", "3,000 held-out events")
 LABELS = {
     "residuals": [
@@ -102,7 +96,6 @@ def test_figures_do_not_grow_with_the_events(drawn, tmp_path):
     ("tasks", "names"),
     [
         (["energy"], {"residuals", "energy", "energy_curve", "calibration"}),
-        (["position"], {"residuals", "u", "v", "w", "calibration"}),
         ([], set()),
     ],
 )
@@ -114,7 +107,8 @@ def test_only_tasks_that_are_learned_have_figures(tasks, names, tmp_path):
 def test_without_uncertainties_there_is_no_calibration(tmp_path):
     truth, prediction = judged(300)
     plain = {name: values for name, values in prediction.items() if not name.endswith("_sigma")}
-    made = {path.stem for path in score.draw_all(truth, plain, tmp_path, ["energy"])}
+    with unrendered():
+        made = {path.stem for path in score.draw_all(truth, plain, tmp_path, ["energy"])}
     assert made == {"residuals", "energy", "energy_curve"}
 
 
@@ -131,7 +125,7 @@ def test_truth_that_is_missing_or_unknown_is_left_out(tmp_path):
     assert "295 held-out events" in words(tmp_path / "energy.svg")
 
 
-@pytest.mark.parametrize("events", [1, 2, 24, 60])
+@pytest.mark.parametrize("events", [1, 60])
 def test_a_few_events_are_plotted_too(events, tmp_path):
     for path in score.draw_all(*judged(events), tmp_path, ["position"]):
         assert f"{events} held-out" in words(path)
@@ -159,7 +153,7 @@ def test_errors_decide_the_digits(value, error, text):
     assert score._with_error(value, error) == text
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(events=st.integers(1, 30), seed=st.integers(0, 50))
 def test_numbers_of_few_events_are_finite(events, seed):
     truth = make_truth(events, seed)
@@ -170,12 +164,3 @@ def test_numbers_of_few_events_are_finite(events, seed):
     assert np.isfinite(list(found.values())).all()
     assert {metric.name for metric in metrics.metrics(TRUTHS)} <= found.keys()
     assert ("energy_bias_error" in found) == (events > 1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("events", [1, 2, 30])
-def test_figures_of_few_events(events, tmp_path):
-    truth = make_truth(events)
-    score.score(truth, make_predictions(truth), tmp_path, TRUTHS)
-    # A curve over the energies needs more of them.
-    assert len(list(tmp_path.glob("*.svg"))) == 9

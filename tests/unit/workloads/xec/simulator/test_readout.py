@@ -5,7 +5,7 @@ import pytest
 
 from crpipe.workloads.xec.sensors import sensor_map
 from crpipe.workloads.xec.simulator import files as module
-from crpipe.workloads.xec.simulator.files import INVALID, NOISE, THRESHOLD, first_decay, record
+from crpipe.workloads.xec.simulator.files import INVALID, NOISE, first_decay, record
 from crpipe.workloads.xec.simulator.physics import Deposits, mean_photons, photosensors
 
 PLACES = sensor_map()
@@ -50,21 +50,6 @@ def test_without_light_there_is_noise_about_zero():
     assert alive.std() == pytest.approx(NOISE, rel=0.05)
     assert 0.4 < (alive < 0).mean() < 0.6
     assert (time == np.float32(INVALID)).all()
-
-
-def test_dead_sensors_report_nothing(bright):
-    (photons, time), _ = bright
-    assert (photons[:, DEAD] == np.float32(INVALID)).all()
-    assert (time[:, DEAD] == np.float32(INVALID)).all()
-    assert (np.delete(photons, DEAD, axis=1) < 9e9).all()
-
-
-def test_times_are_where_photons_reach_the_threshold(bright):
-    (photons, time), _ = bright
-    enough = photons >= THRESHOLD
-    enough[:, DEAD] = False
-    assert enough.any()
-    assert np.array_equal(time < 9e9, enough)
 
 
 def test_time_grows_with_the_distance_by_the_speed_of_light_in_xenon(bright):
