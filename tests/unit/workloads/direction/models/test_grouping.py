@@ -86,21 +86,3 @@ def test_any_pulses_are_grouped_as_loops_do_it(listed, most_pulses, most_doms):
 def test_large_events_are_grouped_as_loops_do_it(most_pulses, most_doms):
     multiplicity = np.random.default_rng(1).integers(0, 500, 60)
     check(make_events([*multiplicity, 3000]), most_pulses, most_doms)
-
-
-def test_the_example_of_the_docstring():
-    events = events_of([[(7, 10, False), (3, 20, False), (7, 30, False)]])
-    both = group_by_sensor(events, 1, 2)
-    assert sorted(zip(both.sensor, both.many, both.pulse[:, 1], strict=True)) == [(3, 1, 20), (7, 2, 10)]
-    first = group_by_sensor(events, 1, 1)
-    assert (first.sensor.tolist(), first.many.tolist(), first.pulse[:, 1].tolist()) == ([7], [2], [10])
-    assert (first.hit.tolist(), first.doms_cut) == ([2], 0.5)
-    assert first.pulses_cut == pytest.approx(2 / 3)
-
-
-def test_nothing_at_all_and_events_without_pulses_have_no_share_that_is_cut():
-    for events in (events_of([]), events_of([[], []])):
-        found = group_by_sensor(events, 2, 2)
-        assert found.count.tolist() == [1] * len(events)
-        assert found.pulses_cut == 0
-        assert found.doms_cut == 0

@@ -58,12 +58,6 @@ def test_the_sizes_of_groups_depend_on_the_number_of_events_alone():
         assert len({tuple(size for _, size, _ in groups) for groups in made}) == 1
 
 
-def test_the_example_of_the_docstring():
-    sizes = [2, 2, 2, 4, 4, 4, 4, 4, 6, 6, 6, 6, 6, 8]
-    assert [group.events for group in padded_groups(np.full(64, 30), 256)] == sizes
-    assert [group.events for group in padded_groups(np.full(41, 30), 256)] == sizes[:11]
-
-
 def test_little_of_a_batch_is_padding():
     """Half of a step of lengths, and about as much for what the lengths of a group differ by."""
     counts = counts_of(np.random.default_rng(1).integers(1, 257, 1024))
@@ -86,7 +80,7 @@ def gradients(workload, model, batch):
     return [value.detach(), *shown.values(), *found]
 
 
-@pytest.mark.parametrize("events", [1, 2, 33, 105])
+@pytest.mark.parametrize("events", [1, 33, 105])
 @pytest.mark.parametrize("case", CASES)
 def test_a_padded_batch_gives_the_losses_and_gradients_of_the_batch(case, events, monkeypatch):
     workload, model = build(case[0], loss=case[1], rotate=True)
@@ -101,22 +95,6 @@ def test_a_padded_batch_gives_the_losses_and_gradients_of_the_batch(case, events
     pairs = zip(*(gradients(workload, model, batch) for batch in (padded, plain)), strict=True)
     for mine, known in pairs:
         torch.testing.assert_close(mine, known, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", sorted(WORKLOADS))
-def test_a_padded_batch_gives_the_predictions_of_the_batch(name, monkeypatch):
-    workload, model = build(name, rotations=2)
-    events = random_events(4, 70)
-
-    def found():
-        with torch.no_grad():
-            measured = workload.validate(model, events, torch.Generator())
-            return {**workload.predict(model, events, torch.Generator()), **measured}
-
-    padded = found()
-    exact(monkeypatch)
-    for column, values in found().items():
-        np.testing.assert_allclose(padded[column], values, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -151,9 +129,9 @@ def test_batches_of_a_kind_have_few_shapes():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
-def test_one_graph_with_variables_serves_batches_of_a_kind(case):
-    workload, model = build(case[0], loss=case[1])
+@pytest.mark.parametrize(("name", "options"), [("FlatTransformer", {"layers": 1}), ("DeepSet", {})])
+def test_one_graph_with_variables_serves_batches_of_a_kind(name, options):
+    workload, model = build(name, **options)
     graphs = []
 
     def keep(graph, _):
@@ -163,7 +141,7 @@ def test_one_graph_with_variables_serves_batches_of_a_kind(case):
     torch._dynamo.reset()
     whole = torch.compile(workload.loss, dynamic=True, backend=keep, fullgraph=True)
     with torch.no_grad():
-        for seed in range(6):
+        for seed in range(3):
             batch = workload.collate(random_events(seed), np.arange(105), (1,))
             found, wanted = (each(model, batch, torch.Generator()) for each in (whole, workload.loss))
             torch.testing.assert_close(found, wanted)

@@ -16,7 +16,6 @@ from crpipe.workloads.direction.reading.prometheus import geometry_of
 from prometheus_files import make_hits, make_truth, place_of, write_flat, write_nested
 
 MODULE = "crpipe.workloads.direction.reading.prometheus"
-FLAT_FILES = 10
 NESTED = [54_550, 1, 193, 1157, 151_579, 472, 6783, 21, 2163, 295]  # as in Prometheus' example
 SMALL = [3, 0, 7, 0, 2]
 
@@ -299,24 +298,3 @@ def test_broken_photons(tmp_path, name, values, words):
 
     rewritten(path, change)
     refused(reader, path, "1.parquet", *words)
-
-
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        (lambda data: data[:-100], "cannot be read whole"),
-        (lambda _: b"no Parquet", "this is a text file"),
-        (lambda _: b"", "this is an empty file (0 bytes)"),
-    ],
-)
-def test_damaged_files(tmp_path, damage, words):
-    nested = write_nested(tmp_path / "1.parquet", SMALL)
-    nested_one = nested_reader(nested)
-    flat_one, paths = flat_reader(tmp_path, [([1], [5])])
-    for reader, path in ((nested_one, nested), (flat_one, paths[0])):
-        whole = path.read_bytes()
-        path.write_bytes(damage(whole))
-        refused(reader, path, f"{path}: {words}")
-        path.write_bytes(whole)
-    (tmp_path / "truth.parquet").write_bytes(b"")
-    refused(flat_one, paths[0], "truth.parquet: cannot be read whole")
