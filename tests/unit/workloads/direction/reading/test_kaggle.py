@@ -11,6 +11,7 @@ from crpipe.events.batch import concatenate
 from crpipe.events.validity import find_invalid_events
 from crpipe.workloads.direction.reading import columns as columns_module
 from pulse_files import (
+    TEST_COLUMNS,
     make_pulses,
     metadata_table,
     pulse_table,
@@ -204,15 +205,7 @@ def test_another_number_of_rows_than_the_metadata_say(broken, rows, known):
 
 
 PULSE_COLUMNS = ("sensor_id", "time", "charge", "auxiliary", "event_id")
-META_COLUMNS = (
-    "batch_id",
-    "event_id",
-    "first_pulse_index",
-    "last_pulse_index",
-    "azimuth",
-    "zenith",
-    "energy_gev",
-)
+META_COLUMNS = (*TEST_COLUMNS, "azimuth", "zenith", "energy_gev")
 BAD_PULSES = [
     *((twice(name), f"2 columns are called {name}; have the file made again") for name in PULSE_COLUMNS),
     *((without(name), f"no column {name}") for name in PULSE_COLUMNS),
@@ -229,13 +222,7 @@ BAD_PULSES = [
         (with_value("time", 12, time), "batch_7.parquet: row 12", "a time within", f"found {time}")
         for time in (2**24 + 1, -(2**24) - 1, 2**32, 2**63 - 1)
     ),
-    (
-        with_value("event_id", 5, 4711),
-        "batch_7.parquet: row 5",
-        "expected event_id 41",
-        "row 1 of",
-        "found 4711",
-    ),
+    (with_value("event_id", 5, 4711), "row 5: expected event_id 41 as in row 1 of", "found 4711"),
 ]
 BAD_META = [
     *((without(name), f"no column {name}") for name in META_COLUMNS),
