@@ -40,6 +40,10 @@ XENON = {
 PHASES = {"MuonGan": 3, "MuonGan, no penalty": 3, "MuonGan, gradient": 3, "MuonFlow": 2}
 WORKLOADS = [*MUONS, *DIRECTIONS, *XENON]
 CASES = [(name, number) for name in WORKLOADS for number in range(PHASES.get(name, 1))]
+# Recorded or compiled, models of many layers take seconds.
+RECORDED = [
+    case if case[0] in {*MUONS, "DeepSet"} else pytest.param(case, marks=pytest.mark.slow) for case in CASES
+]
 PRECISIONS = ["float32", "bfloat16"]
 
 
@@ -139,7 +143,7 @@ def other_values(batch):
 
 
 @pytest.mark.usefixtures("drawn_before")
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", RECORDED)
 def test_recorded_operations_repeat_on_other_values(case):
     """No number of the batch that was recorded may be in them, and no choice that depended on one.
 
@@ -160,7 +164,7 @@ def test_recorded_operations_repeat_on_other_values(case):
 # torch's compiler itself makes an instance of each autograd.Function that it meets.
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 @pytest.mark.usefixtures("drawn_before")
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", RECORDED)
 def test_a_phase_in_bfloat16_is_one_graph(case):
     phase, model, _, batch = phase_of(*case)
     generator = torch.Generator().manual_seed(1)

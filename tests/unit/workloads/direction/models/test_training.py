@@ -14,17 +14,17 @@ from crpipe.workloads.direction.simulator.options import NeutrinoTelescopeOption
 from crpipe.workloads.direction.simulator.physics import write_geometry
 from side_tables import with_tables
 
-STEPS = 250  # after 150, DeepSet is at 21 degrees on some processors and below 20 on others; after 250, at 8
+STEPS = 150  # after 100 and after 150, DeepSet is at about 10 degrees
 TRANSFORMER = {"width": 32, "layers": 2, "heads": 2, "feedforward": 64}
 
 
 @pytest.fixture(scope="module")
 def tracks(tmp_path_factory):
-    """64 tracks, and the table of the sensors that saw them."""
+    """32 tracks, and the table of the sensors that saw them."""
     folder = tmp_path_factory.mktemp("tracks")
     write_geometry(folder / "sensor_geometry.csv")
     tables = {"geometry": folder / "sensor_geometry.csv"}
-    options = NeutrinoTelescopeOptions(events_per_file=64, cascade_fraction=0)
+    options = NeutrinoTelescopeOptions(events_per_file=32, cascade_fraction=0)
     write_batch(options, 1, 1, folder / "batch_1.parquet")
     return concatenate(list(SimulatedFiles().rows(folder / "batch_1.parquet", tables))), tables
 
@@ -41,7 +41,7 @@ def fit(tracks, folder, name, **options):
                 "threads": 1,
                 "clip_norm": 1.0,
             },
-            "load": {"batch_events": 64},
+            "load": {"batch_events": 32},
             "model": {"learning_rate": 3e-3, "max_doms": 96, "pulses_per_dom": 4} | options,
         }
     )
@@ -51,7 +51,7 @@ def fit(tracks, folder, name, **options):
 
 
 @pytest.mark.slow
-def test_64_tracks_are_learned_by_heart(tracks, tmp_path):
+def test_32_tracks_are_learned_by_heart(tracks, tmp_path):
     before, after = np.degrees(fit(tracks, tmp_path, "DeepSet", loss="angle"))
     assert 60 < before < 120
     assert after < 20

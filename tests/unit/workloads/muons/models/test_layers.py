@@ -180,37 +180,6 @@ def test_pooling_is_that_of_each_event_alone():
     torch.testing.assert_close(largest_of(values, EVENT, KEPT), torch.stack([one.amax(0) for one in alone]))
 
 
-def test_pooling_gradients_are_numerical_ones_twice():
-    values = torch.randn(6, 2, dtype=torch.float64, requires_grad=True)
-
-    def pooled(x):
-        return largest_of(x, EVENT, KEPT) ** 2
-
-    assert torch.autograd.gradcheck(pooled, (values,))
-    assert torch.autograd.gradgradcheck(pooled, (values,))
-
-
-def test_spreading_out_and_adding_up_are_each_others_gradients():
-    values, bundle = torch.randn(3, 4, requires_grad=True), torch.randn(6, 4, requires_grad=True)
-    weights = torch.randn(6, 4), torch.randn(3, 4)
-    spread = spread_out(values, EVENT)
-    assert torch.equal(spread, values[EVENT])
-    (found,) = torch.autograd.grad((spread * weights[0]).sum(), values)
-    torch.testing.assert_close(
-        found, torch.stack([weights[0][number == EVENT].sum(0) for number in range(3)])
-    )
-    (found,) = torch.autograd.grad((mean_of(bundle, EVENT, KEPT) * weights[1]).sum(), bundle)
-    torch.testing.assert_close(found, (weights[1] / KEPT[:, None])[EVENT])
-
-
-def test_a_mean_can_be_differentiated_twice():
-    bundle = torch.randn(6, 4, requires_grad=True)
-    (slope,) = torch.autograd.grad(mean_of(bundle, EVENT, KEPT).pow(3).sum(), bundle, create_graph=True)
-    (found,) = torch.autograd.grad(slope.sum(), bundle)
-    means = mean_of(bundle, EVENT, KEPT).detach()
-    torch.testing.assert_close(found, (6 * means / KEPT[:, None])[EVENT])
-
-
 def _gradient(made, by):
     (gradient,) = torch.autograd.grad(made, by)
     return gradient

@@ -268,12 +268,11 @@ print(peak() - before)
 
 
 @pytest.mark.slow
-def test_an_event_of_a_million_muons_fits_into_a_bounded_memory(request):
-    script = [sys.executable, "-c", GIANT, "1000000", str(request.path.parents[1]), *sys.path]
+def test_an_event_of_many_pieces_fits_into_a_bounded_memory(request):
+    script = [sys.executable, "-c", GIANT, "300000", str(request.path.parents[1]), *sys.path]
     run = subprocess.run(script, capture_output=True, text=True, check=True)
-    assert (
-        int(run.stdout) < 1_400_000
-    )  # KiB on top of the event of 40,000; in one go it is 4.6 kB for each muon
+    # KiB on top of the event of 40,000; in one go it is 4.6 kB for each muon, 1,400,000 together.
+    assert int(run.stdout) < 900_000
 
 
 def _batch(workload, events, weight=False):
