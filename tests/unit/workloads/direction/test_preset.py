@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from crpipe.config.loading import load_config
+from crpipe.setup.compatibility import check_fit
 
 CONFIG = Path(__file__).parents[4] / "config"
 PRESET = CONFIG / "presets" / "direction.yaml"
@@ -30,6 +31,12 @@ def test_the_first_link_of_the_preset_has_its_validation_files():
     assert first.ranges[-1] == "0000651-0000660"
     assert len(first.ranges) == 66
     assert config.split.validation_files == ("0000651-0000655",)
+
+
+def test_reader_and_workload_of_the_preset_fit_together(tmp_path):
+    keys = ["source.uri=/kaggle/batch_{number}.parquet", f"results={tmp_path}", f"runs={tmp_path}"]
+    keys += [f"source.tables.{name}=/kaggle/{name}" for name in ("meta", "geometry")]
+    check_fit(load_config([CONFIG / "config.yaml", PRESET], keys))
 
 
 def test_the_test_files_are_those_of_mle_bench(tmp_path):
