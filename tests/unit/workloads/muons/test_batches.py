@@ -118,6 +118,9 @@ def test_conditions_are_those_of_the_earlier_system_but_for_scale(bundles):
     for column, expected in zip(made.T, known, strict=True):
         assert np.corrcoef(column, expected)[0, 1] == pytest.approx(1.0, abs=1e-5)
     assert np.abs(made).max() < 4
+    primaries = np.stack([columns[field.name] for field in fields.PRIMARY], axis=1)
+    exported = features.condition_tensor(torch.from_numpy(primaries))
+    np.testing.assert_allclose(exported, made, rtol=1e-4, atol=1e-5)
 
 
 def test_a_muon_without_energy_on_the_axis_stays_finite():
