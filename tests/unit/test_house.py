@@ -40,7 +40,7 @@ BUDGET = {
     "workflow": (7, 1540),
     "cli": (8, 2145),
     "api": (2, 505),
-    "contract": (9, 1565),
+    "contract": (9, 1570),
 }
 
 

@@ -21,7 +21,7 @@ from crpipe.train.ranks import World
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper
 from crpipe.workloads.muons import MuonFlow, MuonFlowOptions, MuonGan, MuonGanOptions
-from one_graph import NeverWaits
+from one_graph import NeverWaits, assert_one_graph
 
 CPU = torch.device("cpu")
 GRADIENT = {"penalty": "gradient", "penalty_sides": "two"}
@@ -40,6 +40,10 @@ XENON = {
 PHASES = {"MuonGan": 3, "MuonGan, no penalty": 3, "MuonGan, gradient": 3, "MuonFlow": 2}
 WORKLOADS = [*MUONS, *DIRECTIONS, *XENON]
 CASES = [(name, number) for name in WORKLOADS for number in range(PHASES.get(name, 1))]
+# Recorded or compiled, models of many layers take seconds.
+RECORDED = [
+    case if case[0] in {*MUONS, "DeepSet"} else pytest.param(case, marks=pytest.mark.slow) for case in CASES
+]
 PRECISIONS = ["float32", "bfloat16"]
 
 
@@ -48,7 +52,7 @@ def workload_and_events(name):
     if name in MUONS:
         return MUONS[name](), toy.make_events(700, 1)
     if name in DIRECTIONS:
-        return DIRECTIONS[name]()[0], directions.make_events([9, 1, 40, 0, 17, 300] * 7)
+        return DIRECTIONS[name]()[0], directions.make_events([9, 1, 40, 0, 17, 300])
     return XENON[name](), xenon_toy.make_gammas(3)
 
 
@@ -60,7 +64,6 @@ def autocast(request):
 @pytest.fixture(autouse=True)
 def as_on_a_gpu(monkeypatch):
     """The layers and sums that a CPU alone uses are left out."""
-    monkeypatch.setattr("crpipe.workloads.muons.models.layers.is_fused", lambda _: False)
     monkeypatch.setattr("crpipe.workloads.muons.models.layers.is_fused", lambda _: False)
 
 
@@ -87,24 +90,31 @@ def loss_and_gradients(phase, model, weights, generator, autocast, batch):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_phase_waits_for_no_device(case, autocast):
-    phase, model, weights, batch = phase_of(*case)
-    generator = torch.Generator().manual_seed(1)
-    with NeverWaits():
-        found = loss_and_gradients(phase, model, weights, generator, autocast, batch)
-    assert all(torch.isfinite(value).all() for value in found)
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_a_phase_draws_from_the_trainers_generator_alone(case, autocast):
+def test_a_phase_waits_for_no_device_and_draws_from_the_trainers_generator_alone(case, autocast):
     phase, model, weights, batch = phase_of(*case)
     before = torch.get_rng_state()
     found = []
     for _ in range(2):
         generator = torch.Generator().manual_seed(1)
-        found.append(loss_and_gradients(phase, model, weights, generator, autocast, batch))
+        with NeverWaits():
+            found.append(loss_and_gradients(phase, model, weights, generator, autocast, batch))
     assert torch.equal(torch.get_rng_state(), before)
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+    assert all(torch.isfinite(value).all() for value in found[0])
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda x: float(x.sum()),
+        lambda x: x[x > 0],
+        lambda x: x.nonzero(),
+        lambda x: x.repeat_interleave(x.abs().long()),
+    ],
+)
+def test_a_wait_fails(wait):
+    with pytest.raises(AssertionError), NeverWaits():
+        wait(torch.ones(3))
 
 
 @pytest.fixture
@@ -133,7 +143,7 @@ def other_values(batch):
 
 
 @pytest.mark.usefixtures("drawn_before")
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", RECORDED)
 def test_recorded_operations_repeat_on_other_values(case):
     """No number of the batch that was recorded may be in them, and no choice that depended on one.
 
@@ -154,7 +164,7 @@ def test_recorded_operations_repeat_on_other_values(case):
 # torch's compiler itself makes an instance of each autograd.Function that it meets.
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 @pytest.mark.usefixtures("drawn_before")
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", RECORDED)
 def test_a_phase_in_bfloat16_is_one_graph(case):
     phase, model, _, batch = phase_of(*case)
     generator = torch.Generator().manual_seed(1)
@@ -174,6 +184,22 @@ def test_a_phase_in_bfloat16_is_one_graph(case):
     assert len(graphs) == 1
 
 
+@pytest.mark.slow
+# torch's compiler itself makes an instance of each autograd.Function that it meets.
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+@pytest.mark.usefixtures("drawn_before")
+@pytest.mark.parametrize("case", [("MuonGan", 1), ("MuonGan, gradient", 1), ("MuonFlow", 1), ("DeepSet", 0)])
+def test_a_compiled_phase_has_the_gradients_of_an_eager_one(case):
+    phase, model, weights, batch = phase_of(*case)
+    generator = torch.Generator().manual_seed(1)
+
+    def loss():
+        return phase.loss(model, batch, generator)
+
+    loss()  # draws the random numbers, which are then in place
+    assert_one_graph(loss, torch.nn.ParameterList(weights))
+
+
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_a_step_of_the_trainer_waits_for_no_device(name, precision):
@@ -191,3 +217,22 @@ def test_a_step_of_the_trainer_waits_for_no_device(name, precision):
         assert not bad
         state.counters.step += 1
     assert not all(torch.equal(*pair) for pair in zip(before, state.model.parameters(), strict=True))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", MUONS)
+def test_a_whole_step_on_a_gpu_never_waits_for_it(name):
+    device = torch.device("cuda", 0)
+    workload, events = workload_and_events(name)
+    state = TrainState(workload.model(), workload.phases(), 1, device)
+    stepper = Stepper(TrainSection(), LoadSection(), workload, state, World(0, 1, device), Meter(device))
+    group = [(events, Cursor(0, number)) for number in range(3)]
+    stepper.step(group, (1,), 1.0)  # what is set up once may wait
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        stepper.step(group, (1,), 1.0)
+        with pytest.raises(RuntimeError):
+            float(torch.zeros((), device=device))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

@@ -73,12 +73,6 @@ def test_the_same_parquet_file_twice(tmp_path):
     refused("bundles", joined(tmp_path / "a.parquet", one, one), "would be left unread")
 
 
-def test_parquet_files_joined_in_another_workload(tmp_path, geometry):
-    parts = [tmp_path / "1.parquet", tmp_path / "2.parquet"]
-    assert notes(PHOTONS, parts[0], tables=geometry) is not None
-    refused(PHOTONS, joined(tmp_path / "3.parquet", *parts), "left unread", tables=geometry)
-
-
 @pytest.mark.parametrize("size", [100, 1 << 17])
 def test_bytes_before_a_parquet_file(tmp_path, size):
     one = write_parquet(tmp_path / "1", MULTIPLICITY)

@@ -12,24 +12,15 @@ def random_vectors(count: int, seed: int = 0) -> np.ndarray:
     return drawn / np.linalg.norm(drawn, axis=1)[:, None]
 
 
-def test_identical_directions_are_zero_apart():
-    vectors = random_vectors(1000)
-    assert opening_angle(vectors, vectors).max() == pytest.approx(0, abs=1e-15)
-
-
-def test_opposite_directions_are_pi_apart():
-    vectors = random_vectors(1000)
-    assert opening_angle(vectors, -vectors) == pytest.approx(np.pi, abs=1e-6)
-
-
-@pytest.mark.parametrize("degrees", [1e-6, 0.100, 1.0, 90.0, 179.9])
+@pytest.mark.parametrize("degrees", [0.0, 1e-6, 0.100, 1.0, 90.0, 179.9, 180.0])
 def test_a_known_angle_is_measured_whatever_the_direction(degrees):
     axes = random_vectors(1000)
     across = np.cross(axes, random_vectors(1000, seed=1))
     across /= np.linalg.norm(across, axis=1)[:, None]
     angle = np.deg2rad(degrees)
     turned = np.cos(angle) * axes + np.sin(angle) * across
-    assert np.rad2deg(opening_angle(axes, turned)) == pytest.approx(degrees, rel=1e-6)
+    found = np.rad2deg(opening_angle(1e-3 * axes, 1e6 * turned))
+    assert found == pytest.approx(degrees, rel=1e-6, abs=1e-9)
 
 
 def test_a_tenth_of_a_degree_survives_angles_in_single_precision():
@@ -37,16 +28,6 @@ def test_a_tenth_of_a_degree_survives_angles_in_single_precision():
     first = unit_vectors(azimuth, np.full(100, np.pi / 2))
     second = unit_vectors(azimuth.astype(np.float64) + np.deg2rad(0.1), np.full(100, np.pi / 2))
     assert np.rad2deg(opening_angle(first, second)) == pytest.approx(0.100, abs=0.001)
-
-
-def test_random_pairs_are_ninety_degrees_apart():
-    angles = opening_angle(random_vectors(100_000), random_vectors(100_000, seed=1))
-    assert np.rad2deg(angles).mean() == pytest.approx(90.0, abs=0.5)
-
-
-def test_lengths_do_not_matter():
-    first, second = random_vectors(100), random_vectors(100, seed=1)
-    assert opening_angle(1e-3 * first, 1e6 * second) == pytest.approx(opening_angle(first, second))
 
 
 def test_the_convention_is_that_of_the_challenge():
@@ -118,6 +99,7 @@ def test_further_columns_and_another_order_do_not_matter(tmp_path):
         ({"places": np.array([[0.0, np.nan, 0.0]])}, "finite and within"),
         ({"places": np.array([[0.0, np.inf, 0.0]])}, "finite and within"),
         ({"ids": ["a", "b", "c"]}, "expected the columns"),
+        ({"places": [["1", "", "300"]]}, "finite and within"),
     ],
 )
 def test_a_table_that_would_be_wrong_is_refused_by_name(tmp_path, wrong, said):
@@ -125,18 +107,6 @@ def test_a_table_that_would_be_wrong_is_refused_by_name(tmp_path, wrong, said):
         read_geometry(table(tmp_path / "g.csv", **wrong))
     assert said in str(error.value)
     assert str(tmp_path / "g.csv") in str(error.value)
-
-
-def test_a_table_with_a_hole_is_refused(tmp_path):
-    path = tmp_path / "g.csv"
-    path.write_text("sensor_id,x,y,z\n0,1,2,300\n1,,2,300\n")
-    with pytest.raises(FormatError, match="finite"):
-        read_geometry(path)
-
-
-def test_a_table_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(FormatError, match="absent.csv"):
-        read_geometry(tmp_path / "absent.csv")
 
 
 def test_something_else_is_refused(tmp_path):

@@ -1,7 +1,5 @@
 """The configurations of directions that ship with crpipe."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +7,7 @@ import pytest
 import yaml
 
 from crpipe.config.loading import load_config
-from crpipe.workloads.direction.simulator.files import kaggle_folder
-from crpipe.workloads.direction.simulator.options import NeutrinoTelescopeOptions
+from crpipe.setup.compatibility import check_fit
 
 CONFIG = Path(__file__).parents[4] / "config"
 PRESET = CONFIG / "presets" / "direction.yaml"
@@ -36,6 +33,12 @@ def test_the_first_link_of_the_preset_has_its_validation_files():
     assert config.split.validation_files == ("0000651-0000655",)
 
 
+def test_reader_and_workload_of_the_preset_fit_together(tmp_path):
+    keys = ["source.uri=/kaggle/batch_{number}.parquet", f"results={tmp_path}", f"runs={tmp_path}"]
+    keys += [f"source.tables.{name}=/kaggle/{name}" for name in ("meta", "geometry")]
+    check_fit(load_config([CONFIG / "config.yaml", PRESET], keys))
+
+
 def test_the_test_files_are_those_of_mle_bench(tmp_path):
     selection = pytest.importorskip("sklearn.model_selection")
     _, test = selection.train_test_split(np.arange(1, 661), test_size=0.1, random_state=0)
@@ -44,26 +47,3 @@ def test_the_test_files_are_those_of_mle_bench(tmp_path):
     more.write_text(yaml.safe_dump({"split": {"test_files": mle_bench()}}))
     assert len(load_config([CONFIG / "config.yaml", PRESET, more]).split.test_files) == 66
     assert not {*mle_bench()} & {*range(651, 656)}
-
-
-@pytest.mark.slow
-def test_the_preset_is_planned_with_a_folder_of_files(tmp_path):
-    kaggle_folder(NeutrinoTelescopeOptions(events_per_file=20), 1, range(1, 3), tmp_path)
-    keys = {
-        "source.uri": tmp_path / "train/batch_{number}.parquet",
-        "source.tables.meta": tmp_path / "train_meta.parquet",
-        "source.tables.geometry": tmp_path / "sensor_geometry.csv",
-    }
-    changes = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
-    files = ["--config", CONFIG / "config.yaml", "--config", PRESET]
-    done = subprocess.run(
-        [Path(sys.executable).with_name("crpipe"), *files, *changes, "plan"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 66, done.stderr
-    assert "range 0000001-0000010: 8 of 10 files are missing" in done.stderr
-    assert "66: 0000001-0000010 to 0000651-0000660" in done.stdout
-    assert "they fit together; items are pulses" in done.stdout

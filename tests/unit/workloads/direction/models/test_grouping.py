@@ -1,13 +1,16 @@
-"""Pulses grouped by sensor: the same as with loops and dictionaries, whatever the events are."""
+"""Pulses grouped by sensor as loops do it; padding brings batches to few shapes and counts for nothing."""
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crpipe.events.batch import Events
-from crpipe.workloads.direction.models.grouping import group_by_sensor
-from directions import make_events
+from crpipe.loading.microbatch import rounded
+from crpipe.workloads.direction.models import grouping
+from crpipe.workloads.direction.models.grouping import group_by_sensor, padded_groups, padded_rows
+from directions import WORKLOADS, build, make_events
 
 pulses = st.tuples(
     st.sampled_from([0, 1, 2, 3, 7, 65534, 65535]),
@@ -88,19 +91,139 @@ def test_large_events_are_grouped_as_loops_do_it(most_pulses, most_doms):
     check(make_events([*multiplicity, 3000]), most_pulses, most_doms)
 
 
-def test_the_example_of_the_docstring():
-    events = events_of([[(7, 10, False), (3, 20, False), (7, 30, False)]])
-    both = group_by_sensor(events, 1, 2)
-    assert sorted(zip(both.sensor, both.many, both.pulse[:, 1], strict=True)) == [(3, 1, 20), (7, 2, 10)]
-    first = group_by_sensor(events, 1, 1)
-    assert (first.sensor.tolist(), first.many.tolist(), first.pulse[:, 1].tolist()) == ([7], [2], [10])
-    assert (first.hit.tolist(), first.doms_cut) == ([2], 0.5)
-    assert first.pulses_cut == pytest.approx(2 / 3)
+MOST_ROWS = 1 << 15
+CASES = [(name, loss) for name in sorted(WORKLOADS) for loss in ("von_mises_fisher", "angle")]
 
 
-def test_nothing_at_all_and_events_without_pulses_have_no_share_that_is_cut():
-    for events in (events_of([]), events_of([[], []])):
-        found = group_by_sensor(events, 2, 2)
-        assert found.count.tolist() == [1] * len(events)
-        assert found.pulses_cut == 0
-        assert found.doms_cut == 0
+def counts_of(numbers):
+    return np.sort(np.array(numbers, np.int64))[::-1]
+
+
+def random_events(seed, events=105):
+    """Events of few and of many pulses, as a training meets them."""
+    return make_events(np.random.default_rng(seed).lognormal(3.3, 0.9, events).astype(int), seed)
+
+
+def exact(monkeypatch):
+    """Take the shapes that the data have: a group for each number of sensors, and no padding."""
+
+    def groups(count, _):
+        first = np.flatnonzero(np.diff(count, prepend=-1))
+        sizes = np.diff(first, append=len(count))
+        return [grouping.PaddedGroup(f, n, int(count[f])) for f, n in zip(first, sizes, strict=True)]
+
+    monkeypatch.setattr(grouping, "padded_groups", groups)
+    monkeypatch.setattr(grouping, "rounded", lambda number, *_: number)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 6000), max_size=80), st.integers(1, 6000))
+def test_groups_hold_all_events_in_order(numbers, most):
+    counts = np.minimum(counts_of(numbers), most)
+    groups = padded_groups(counts, most)
+    begins = np.cumsum([0, *(events for _, events, _ in groups)])
+    assert [first for first, _, _ in groups] == begins[:-1].tolist()
+    assert begins[-1] >= len(counts) > (groups[-1].first if groups else -1)
+    for first, events, length in groups:
+        assert length <= most
+        assert counts[first] <= length <= max(counts[first] * 9 / 8, 1)
+        assert length in (rounded(length, 4), most)
+        assert events * length <= MOST_ROWS or events <= 4
+
+
+def test_the_sizes_of_groups_depend_on_the_number_of_events_alone():
+    rng = np.random.default_rng(1)
+    for events in (1, 2, 64, 250, 1024, 5000):
+        made = [padded_groups(counts_of(rng.integers(1, 257, events)), 256) for _ in range(5)]
+        assert len({tuple(size for _, size, _ in groups) for groups in made}) == 1
+
+
+def test_little_of_a_batch_is_padding():
+    """Half of a step of lengths, and about as much for what the lengths of a group differ by."""
+    counts = counts_of(np.random.default_rng(1).integers(1, 257, 1024))
+    padded = sum(events * length for _, events, length in padded_groups(counts, 256))
+    assert counts.sum() > 0.87 * padded
+
+
+def test_rows_are_those_of_the_events_and_then_any():
+    counts = counts_of([9, 9, 8, 2, 2])
+    groups = [grouping.PaddedGroup(0, 3, 10), grouping.PaddedGroup(3, 3, 2)]
+    rows, last = padded_rows(groups, counts, 30)
+    assert rows.tolist() == [[*range(10)], [*range(9, 19)], [*range(18, 28)]]
+    assert last.tolist() == [[26, 27], [28, 29], [30, 30]]  # 30 is of no event
+
+
+def gradients(workload, model, batch):
+    value, shown = workload.loss(model, batch, torch.Generator())
+    shown = {name: number for name, number in shown.items() if name != "padding"}
+    found = torch.autograd.grad(value, list(model.parameters()))
+    return [value.detach(), *shown.values(), *found]
+
+
+@pytest.mark.parametrize("events", [1, 33, 105])
+@pytest.mark.parametrize("case", CASES)
+def test_a_padded_batch_gives_the_losses_and_gradients_of_the_batch(case, events, monkeypatch):
+    workload, model = build(case[0], loss=case[1], rotate=True)
+    drawn, index = random_events(3, events), np.random.default_rng(1).permutation(events)
+    padded = workload.collate(drawn, index, (1,))
+    with monkeypatch.context() as patch:
+        exact(patch)
+        plain = workload.collate(drawn, index, (1,))
+    assert padded["cut"][0] > 0
+    assert plain["counts"].sum() == padded["counts"].sum() == events
+    assert (len(padded["counts"]) > events) == (events in {33, 105})
+    pairs = zip(*(gradients(workload, model, batch) for batch in (padded, plain)), strict=True)
+    for mine, known in pairs:
+        torch.testing.assert_close(mine, known, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_padding_holds_does_not_matter(case):
+    workload, model = build(case[0], loss=case[1])
+    batch = workload.collate(random_events(3), np.arange(105), (1,))
+    other = {name: tensor.clone() for name, tensor in batch.items()}
+    false, rows = (
+        batch["counts"] == 0,
+        slice(int(batch["event"].eq(len(batch["counts"]) - 1).nonzero()[0]), None),
+    )
+    assert false.any()
+    other["start"][false], other["turn"][false] = 4000.0, 1.0
+    other["truth"][false], other["hit"][false] = torch.tensor([0.0, 0.6, 0.8]), 9
+    other["sensor"][rows] = 7
+    other["pulse"][other["slot"] == other["slot"][-1]] = torch.tensor([3.0, 500.0, 2.0, 0.0])
+    assert not torch.equal(other["pulse"], batch["pulse"])
+    pairs = zip(*(gradients(workload, model, each) for each in (other, batch)), strict=True)
+    for mine, known in pairs:
+        assert torch.equal(mine, known)
+
+
+def test_batches_of_a_kind_have_few_shapes():
+    workload, _ = build()
+    batches = [workload.collate(random_events(seed, 250), np.arange(250), (1,)) for seed in range(40)]
+    names = {tuple(batch) for batch in batches}
+    assert len(names) == 1  # as many groups in all of them
+    groups = {tensor.shape for batch in batches for name, tensor in batch.items() if name.startswith("rows_")}
+    assert len(groups) < 50  # of 560
+    for name in batches[0]:
+        assert len({batch[name].shape for batch in batches}) <= 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "options"), [("FlatTransformer", {"layers": 1}), ("DeepSet", {})])
+def test_one_graph_with_variables_serves_batches_of_a_kind(name, options):
+    workload, model = build(name, **options)
+    graphs = []
+
+    def keep(graph, _):
+        graphs.append(graph)
+        return graph.forward
+
+    torch._dynamo.reset()
+    whole = torch.compile(workload.loss, dynamic=True, backend=keep, fullgraph=True)
+    with torch.no_grad():
+        for seed in range(3):
+            batch = workload.collate(random_events(seed), np.arange(105), (1,))
+            found, wanted = (each(model, batch, torch.Generator()) for each in (whole, workload.loss))
+            torch.testing.assert_close(found, wanted)
+    torch._dynamo.reset()
+    assert len(graphs) <= 2

@@ -14,17 +14,17 @@ from crpipe.workloads.direction.simulator.options import NeutrinoTelescopeOption
 from crpipe.workloads.direction.simulator.physics import write_geometry
 from side_tables import with_tables
 
-STEPS = 250  # after 150, DeepSet is at 21 degrees on some processors and below 20 on others; after 250, at 8
+STEPS = 150  # after 100 and after 150, DeepSet is at about 10 degrees
 TRANSFORMER = {"width": 32, "layers": 2, "heads": 2, "feedforward": 64}
 
 
 @pytest.fixture(scope="module")
 def tracks(tmp_path_factory):
-    """64 tracks, and the table of the sensors that saw them."""
+    """32 tracks, and the table of the sensors that saw them."""
     folder = tmp_path_factory.mktemp("tracks")
     write_geometry(folder / "sensor_geometry.csv")
     tables = {"geometry": folder / "sensor_geometry.csv"}
-    options = NeutrinoTelescopeOptions(events_per_file=64, cascade_fraction=0)
+    options = NeutrinoTelescopeOptions(events_per_file=32, cascade_fraction=0)
     write_batch(options, 1, 1, folder / "batch_1.parquet")
     return concatenate(list(SimulatedFiles().rows(folder / "batch_1.parquet", tables))), tables
 
@@ -41,8 +41,8 @@ def fit(tracks, folder, name, **options):
                 "threads": 1,
                 "clip_norm": 1.0,
             },
-            "load": {"batch_events": 64},
-            "model": {"loss": "angle", "learning_rate": 3e-3, "max_doms": 96, "pulses_per_dom": 4} | options,
+            "load": {"batch_events": 32},
+            "model": {"learning_rate": 3e-3, "max_doms": 96, "pulses_per_dom": 4} | options,
         }
     )
     campaign = with_tables(Campaign.open(config), tables)
@@ -51,17 +51,14 @@ def fit(tracks, folder, name, **options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "options", "most_deg"), [("FlatTransformer", TRANSFORMER, 5), ("DeepSet", {}, 20)]
-)
-def test_64_tracks_are_learned_by_heart(tracks, tmp_path, name, options, most_deg):
-    before, after = np.degrees(fit(tracks, tmp_path, name, **options))
+def test_32_tracks_are_learned_by_heart(tracks, tmp_path):
+    before, after = np.degrees(fit(tracks, tmp_path, "DeepSet", loss="angle"))
     assert 60 < before < 120
-    assert after < most_deg
+    assert after < 20
 
 
 @pytest.mark.slow
 def test_kappa_rises_with_what_is_learned(tracks, tmp_path):
-    before, after = fit(tracks, tmp_path, "FlatTransformer", loss="von_mises_fisher", **TRANSFORMER)
+    before, after = fit(tracks, tmp_path, "FlatTransformer", **TRANSFORMER)
     assert before == pytest.approx(np.log(4 * np.pi), abs=0.3)  # every direction alike
     assert after < -1.5  # more than 50 times as dense where the truth is

@@ -1,5 +1,9 @@
 """Files of Prometheus give every event its photons and where its neutrino came from, or are refused."""
 
+import json
+import subprocess
+import sys
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,18 +20,7 @@ from crpipe.workloads.direction.reading.prometheus import geometry_of
 from prometheus_files import make_hits, make_truth, place_of, write_flat, write_nested
 
 MODULE = "crpipe.workloads.direction.reading.prometheus"
-FLAT_FILES = 10
-NESTED = [54_550, 1, 193, 1157, 151_579, 472, 6783, 21, 2163, 295]  # as in Prometheus' example
 SMALL = [3, 0, 7, 0, 2]
-
-
-def flat_sample():
-    """50 events in 10 files with 1872 hits, 3 to 99 in each, numbered in no order: as GraphNeT's example."""
-    counts = np.full(50, 36)
-    counts[:3] = 3, 99, 36 * 48 - 1698
-    counts[2] += 1872 - counts.sum()
-    ids = np.random.default_rng(3).permutation(2000)[:50]
-    return [(ids[first : first + 5], counts[first : first + 5]) for first in range(0, 50, 5)]
 
 
 def flat_reader(folder, files, geometry=None):
@@ -66,30 +59,18 @@ def refused(reader, path, *words):
     assert all(word in str(error.value) for word in words), str(error.value)
 
 
-def test_flat_files_as_in_graphnet(tmp_path):
-    files = flat_sample()
-    reader, paths = flat_reader(tmp_path, files)
-    sums = np.zeros(2, int)
-    for number, ((ids, counts), path) in enumerate(zip(files, paths, strict=True)):
-        events = read(reader, path)
-        assert events.columns["event_id"].tolist() == ids.tolist()
-        assert_hits(events, counts, tmp_path / "geometry.csv", seed=number)
-        assert not find_invalid_events(events, reader.layout)
-        sums += len(events), len(events.items)
-    assert sums.tolist() == [50, 1872]
-    multiplicities = np.concatenate([counts for _, counts in files])
-    assert (multiplicities.min(), multiplicities.max()) == (3, 99)
-
-
-@pytest.mark.parametrize("events", [1, 2])
-def test_flat_blocks_of_any_size(tmp_path, monkeypatch, events):
+@pytest.mark.parametrize("events", [1, 2, 20_000])
+def test_flat_files_in_blocks_of_any_size(tmp_path, monkeypatch, events):
+    """Events numbered in no order, as in GraphNeT's example, in several files."""
     monkeypatch.setattr(columns_module, "EVENTS", events)
     monkeypatch.setattr(columns_module, "_ROWS", 7)
-    (ids, counts) = flat_sample()[0]
-    reader, paths = flat_reader(tmp_path, [(ids, counts)])
-    found = read(reader, paths[0])
-    assert_hits(found, counts, tmp_path / "geometry.csv")
-    assert found.columns["event_id"].tolist() == ids.tolist()
+    files = [([1907, 4, 833], [3, 99, 36]), ([5, 1], [20, 4])]
+    reader, paths = flat_reader(tmp_path, files)
+    for number, ((ids, counts), path) in enumerate(zip(files, paths, strict=True)):
+        found = read(reader, path)
+        assert_hits(found, counts, tmp_path / "geometry.csv", seed=number)
+        assert found.columns["event_id"].tolist() == ids
+        assert not find_invalid_events(found, reader.layout)
 
 
 def test_flat_truth_is_where_the_neutrino_came_from(tmp_path):
@@ -102,39 +83,9 @@ def test_flat_truth_is_where_the_neutrino_came_from(tmp_path):
     assert np.array_equal(events.columns["energy_gev"], energy)
 
 
-def test_a_torn_event(tmp_path):
-    reader, paths = flat_reader(tmp_path, [([1, 2], [2, 2])])
-    table = pq.read_table(paths[0])
-    pq.write_table(table.take([0, 2, 3, 1]), paths[0])
-    refused(reader, paths[0], "total_0.parquet: row 3", "event_no 1 again")
-
-
-@pytest.mark.parametrize(("rows", "found"), [([0], "found none"), ([0, 1, 1], "found 2")])
-def test_truth_with_another_number_of_rows_for_an_event(tmp_path, rows, found):
-    reader, paths = flat_reader(tmp_path, [([1, 2], [2, 2])])
-    truth = tmp_path / "truth.parquet"
-    pq.write_table(pq.read_table(truth).take(rows), truth)
-    refused(reader, paths[0], "truth.parquet", "event_no 2", "total_0.parquet", found)
-
-
-@pytest.mark.parametrize("name", ["t", "sensor_string_id", "sensor_id", "sensor_pos_y", "event_no"])
-def test_a_missing_column_of_hits(tmp_path, name):
-    reader, paths = flat_reader(tmp_path, [([1, 2], [2, 2])])
-    pq.write_table(pq.read_table(paths[0]).drop([name]), paths[0])
-    refused(reader, paths[0], "total_0.parquet", f"no column {name}")
-
-
 def change_flat(path, name, values):
     table = pq.read_table(path)
     pq.write_table(table.set_column(table.schema.get_field_index(name), name, values), path)
-
-
-@pytest.mark.parametrize("values", [["90.5", "x"], ["90.5", None], ["90.5", ""]])
-def test_a_position_that_is_no_number(tmp_path, values):
-    reader, paths = flat_reader(tmp_path, [([1, 2], [1, 1])])
-    spelled = pq.read_table(paths[0])["sensor_pos_x"].to_pylist()
-    change_flat(paths[0], "sensor_pos_x", pa.array([str(spelled[0]), values[1]]))
-    refused(reader, paths[0], "total_0.parquet: row 1", "sensor_pos_x")
 
 
 def test_flat_positions_spelled_as_strings(tmp_path):
@@ -144,11 +95,47 @@ def test_flat_positions_spelled_as_strings(tmp_path):
     assert_hits(read(reader, paths[0]), [4, 5], tmp_path / "geometry.csv")
 
 
-@pytest.mark.parametrize("time", [2.0**24 + 2, -1e9, float("nan"), float("inf")])
-def test_a_time_out_of_float32(tmp_path, time):
-    reader, paths = flat_reader(tmp_path, [([1, 2], [1, 1])])
-    change_flat(paths[0], "t", pa.array([5.0, time]))
-    refused(reader, paths[0], "total_0.parquet: row 1", "expected t within")
+def with_column(name, change):
+    """Change one column of a table."""
+    return lambda table: table.set_column(
+        table.schema.get_field_index(name), name, pa.array(change(table[name].to_pylist()))
+    )
+
+
+BAD_HITS = [
+    (lambda table: table.take([0, 2, 3, 1]), "row 3", "event_no 1 again"),
+    *(
+        (lambda table, name=name: table.drop([name]), f"no column {name}")
+        for name in ("t", "sensor_string_id", "sensor_id", "sensor_pos_y", "event_no")
+    ),
+    *(
+        (
+            with_column("sensor_pos_x", lambda x, bad=bad: [str(x[0]), bad, *map(str, x[2:])]),
+            "row 1",
+            "sensor_pos_x",
+        )
+        for bad in ("x", None, "")
+    ),
+    *(
+        (with_column("t", lambda t, time=time: [5.0, time, *t[2:]]), "row 1", "expected t within")
+        for time in (2.0**24 + 2, -1e9, float("nan"), float("inf"))
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), [(first, words) for first, *words in BAD_HITS])
+def test_hits_that_do_not_fit_are_refused_with_file_and_row(tmp_path, change, words):
+    reader, paths = flat_reader(tmp_path, [([1, 2], [2, 2])])
+    pq.write_table(change(pq.read_table(paths[0])), paths[0])
+    refused(reader, paths[0], "total_0.parquet", *words)
+
+
+@pytest.mark.parametrize(("rows", "found"), [([0], "found none"), ([0, 1, 1], "found 2")])
+def test_truth_with_another_number_of_rows_for_an_event(tmp_path, rows, found):
+    reader, paths = flat_reader(tmp_path, [([1, 2], [2, 2])])
+    truth = tmp_path / "truth.parquet"
+    pq.write_table(pq.read_table(truth).take(rows), truth)
+    refused(reader, paths[0], "truth.parquet", "event_no 2", "total_0.parquet", found)
 
 
 def test_a_negative_time_is_left_to_the_split(tmp_path):
@@ -205,16 +192,6 @@ def test_geometry_is_numbered_by_string_and_sensor(tmp_path):
     assert lines[0] == "sensor_id,x,y,z,string_id,sensor_on_string"
     assert lines[22] == "21,90.5,-70.25,-1517.0,1,1"
     assert len(lines) == 1 + 6 * 20
-
-
-def test_nested_files_as_in_prometheus(tmp_path):
-    path = write_nested(tmp_path / "example_photons.parquet", NESTED)
-    reader = nested_reader(path)
-    events = read(reader, path)
-    assert_hits(events, NESTED, path.with_suffix(".csv"))
-    assert not find_invalid_events(events, reader.layout)
-    assert (len(events), len(events.items)) == (10, 217_214)
-    assert events.columns["event_id"].tolist() == list(range(10))
 
 
 @pytest.mark.parametrize("row_group", [1, 7, 1000])
@@ -301,22 +278,43 @@ def test_broken_photons(tmp_path, name, values, words):
     refused(reader, path, "1.parquet", *words)
 
 
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        (lambda data: data[:-100], "cannot be read whole"),
-        (lambda _: b"no Parquet", "this is a text file"),
-        (lambda _: b"", "this is an empty file (0 bytes)"),
-    ],
-)
-def test_damaged_files(tmp_path, damage, words):
-    nested = write_nested(tmp_path / "1.parquet", SMALL)
-    nested_one = nested_reader(nested)
-    flat_one, paths = flat_reader(tmp_path, [([1], [5])])
-    for reader, path in ((nested_one, nested), (flat_one, paths[0])):
-        whole = path.read_bytes()
-        path.write_bytes(damage(whole))
-        refused(reader, path, f"{path}: {words}")
-        path.write_bytes(whole)
-    (tmp_path / "truth.parquet").write_bytes(b"")
-    refused(flat_one, paths[0], "truth.parquet: cannot be read whole")
+NESTED = [54_550, 1, 193, 1157, 151_579, 472, 6783, 21, 2163, 295]  # as in Prometheus' example
+STAGED = """
+import sys
+from pathlib import Path
+sys.path[:0] = sys.argv[2:]
+from raw_files import campaign, split, write_staged
+root = Path(sys.argv[1])
+overrides = (root / "overrides").read_text().splitlines()
+config = campaign(root, *overrides)
+write_staged(config)
+split(config)
+# Not getrusage: its peak is inherited from the parent, which made the file.
+print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
+"""
+
+
+def test_two_giants_of_prometheus_become_outliers_in_bounded_memory(tmp_path):
+    raw = tmp_path / "results/staged/0000000-0000999"
+    raw.mkdir(parents=True)
+    path = write_nested(raw / "853_photons.parquet", NESTED)
+    geometry = tmp_path / "results/tables/geometry"
+    geometry.parent.mkdir()
+    geometry_of([path], geometry)
+    row = {"uri": "u", "path": "tables/geometry", "size": geometry.stat().st_size, "sha256": "0" * 64}
+    (tmp_path / "results/tables.json").write_text(json.dumps({"geometry": row}))
+    reader = f"{MODULE}:PrometheusPhotons"
+    overrides = [f"source.reader={reader}", "split.threshold=20000"]
+    overrides += ["train.workload=crpipe.workloads.direction:DeepSet"]
+    (tmp_path / "overrides").write_text("\n".join(overrides))
+    command = [sys.executable, "-c", STAGED, str(tmp_path), *sys.path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 1_000_000  # kB
+    ledger = json.loads((tmp_path / "results/ledgers/0000000-0000999.json").read_text())
+    assert ledger["balanced"] is True
+    assert (ledger["events"]["listed"], ledger["items"]["listed"]) == (10, 217_214)
+    giants = [name for name in ledger["events"] if name.endswith("outliers")]  # of training and validation
+    sums = [sum(ledger[what][name] for name in giants) for what in ("events", "items")]
+    assert sums == [2, 54_550 + 151_579]
+    assert ledger["events"]["rejected"] == 0

@@ -51,12 +51,6 @@ def test_a_perfect_prediction_has_the_ideal_numbers(judged):
     assert [found[metric.name] for metric in METRICS] == pytest.approx([0.0] * len(METRICS), abs=1e-12)
 
 
-def test_random_directions_are_ninety_degrees_away(judged):
-    truth, _ = judged(20_000)
-    other, _ = judged(20_000, seed=1)
-    assert metrics.measure(truth.columns, other.columns)["angle_mean_deg"] == pytest.approx(90, abs=1)
-
-
 def test_a_collapse_to_one_direction_shows(judged):
     truth, _ = judged(4000)
     up = {"azimuth": np.zeros(4000), "zenith": np.zeros(4000)}
@@ -78,11 +72,6 @@ def test_the_error_is_that_of_the_mean_for_few_and_many_events(judged, monkeypat
     z = np.cos(prediction["zenith"]) - np.cos(truth.columns["zenith"])
     assert whole["z_bias_error"] == pytest.approx(z.std() / np.sqrt(4000), rel=0.2)
     assert whole["angle_mean_deg"] == part["angle_mean_deg"]
-
-
-def test_equal_predictions_give_equal_numbers(judged):
-    truth, prediction = judged(100)
-    assert metrics.measure(truth.columns, prediction) == metrics.measure(truth.columns, prediction)
 
 
 @pytest.mark.parametrize(("right", "low", "high"), [(1.0, 0.665, 0.695), (4.0, 0.0, 0.4), (0.25, 0.9, 1.0)])

@@ -4,8 +4,6 @@ import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from crpipe.workloads.direction.layout import unit_vectors
 from crpipe.workloads.direction.scoring import metrics, score
@@ -15,12 +13,7 @@ def test_a_prediction_with_a_line_fit_beside_it_has_figures(judged, tmp_path):
     truth, prediction = judged(100)
     found = score.score(truth, prediction, tmp_path)
     assert found == metrics.measure(truth.columns, prediction)
-    assert {path.name for path in tmp_path.glob("*.svg")} == {
-        "angle.svg",
-        "bias.svg",
-        "dependence.svg",
-        "kappa.svg",
-    }
+    assert {path.stem for path in tmp_path.glob("*.svg")} == {*LABELS}
 
 
 def test_the_line_fit_itself_has_numbers_and_no_figures(judged, tmp_path):
@@ -58,11 +51,10 @@ def drawn(judged, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("name", LABELS)
-def test_figures_are_vector_graphics_with_labels_and_units(drawn, name):
-    text = words(drawn / f"{name}.svg")
-    for label in LABELS[name]:
-        assert label in text
+def test_figures_are_vector_graphics_with_labels_and_units(drawn):
+    for name, labels in LABELS.items():
+        text = words(drawn / f"{name}.svg")
+        assert [label for label in labels if label not in text] == [], name
 
 
 @pytest.mark.slow
@@ -78,13 +70,6 @@ def test_without_kappa_and_energy_the_figures_do_without(judged, tmp_path):
     made = score.draw_all(truth, prediction, tmp_path)
     assert [path.stem for path in made] == ["angle", "dependence", "bias"]
     assert "energy" not in words(tmp_path / "dependence.svg")
-
-
-@pytest.mark.parametrize("events", [1, 2, 10, 45])
-def test_a_few_events_are_plotted_too(judged, events, tmp_path):
-    paths = score.draw_all(*judged(events), tmp_path)
-    assert [path.stem for path in paths] == list(LABELS)
-    assert all(f"{events} held-out" in words(path) for path in paths)
 
 
 def test_events_that_are_all_alike_are_plotted_too(judged, tmp_path):
@@ -106,7 +91,8 @@ def test_quantiles_in_bins_are_those_of_the_events_inside():
 
 
 def test_fewer_than_twenty_events_are_said_to_be_too_few(judged, tmp_path):
-    score.draw_all(*judged(10), tmp_path)
+    paths = score.draw_all(*judged(10), tmp_path)
+    assert all("10 held-out" in words(path) for path in paths)
     assert "fewer than 20 events" in words(tmp_path / "dependence.svg")
 
 
@@ -120,10 +106,9 @@ def test_mean_vectors_in_the_figure_are_those_of_the_directions(judged):
     assert points[1] == pytest.approx([0, 0, 1, 1])
 
 
-@settings(max_examples=40, deadline=None)
-@given(events=st.integers(1, 30), seed=st.integers(0, 50))
-def test_numbers_of_few_events_are_finite(judged, events, seed):
-    truth, prediction = judged(events, seed)
+@pytest.mark.parametrize("events", [1, 2, 3, 30])
+def test_numbers_of_few_events_are_finite(judged, events):
+    truth, prediction = judged(events)
     found = metrics.measure(truth.columns, prediction)
     names = [metric.name for metric in (*metrics.METRICS, *metrics.KAPPA_METRICS)]
     assert np.isfinite(list(found.values())).all()

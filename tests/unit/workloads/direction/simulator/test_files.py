@@ -9,13 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from crpipe.core.errors import ConfigError
-from crpipe.core.ranges import Range
 from crpipe.workloads.direction.reading.kaggle import embedded
 from crpipe.workloads.direction.simulator import files as module
 from crpipe.workloads.direction.simulator.files import kaggle_folder, write_batch
 from crpipe.workloads.direction.simulator.options import NeutrinoTelescopeOptions
 
-RANGE = Range(42_000, 42_999)
 SMALL = NeutrinoTelescopeOptions(files_per_range=3, events_per_file=40)
 SCHEMA = [
     ("sensor_id", pa.int16()),

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from crpipe.workloads.muons.scoring.sample import AXES, Axis, Sample, log_energy, radius
+from crpipe.events.batch import Events
+from crpipe.workloads.muons.scoring.sample import AXES, Axis, Sample, energy_scores, log_energy, radius
 
 
 def sample_of(multiplicity, muons):
@@ -80,3 +81,22 @@ def test_joint_bins_tell_every_combination_apart():
     sample = Sample(columns, np.zeros(16, np.uint32), np.zeros((0, 3), np.float32), np.arange(16))
     assert len(np.unique(sample.joint_bins)) == 16
     assert {axis.name for axis in AXES} == {"energy_gev", "zenith_deg", "mass_number", "depth_m"}
+
+
+def test_the_energy_score_is_without_bias_and_least_for_the_true_distribution():
+    """Normal log energies: E|x - y| = 2 s / sqrt(pi) for the truth itself, half of it the score."""
+    rng = np.random.default_rng(1)
+    multiplicity = np.resize([1, 2, 40, 0], 8000).astype(np.uint32)
+
+    def events(shift, width):
+        items = np.ones((int(multiplicity.sum()), 3), np.float32)
+        items[:, 0] = 10 ** (2.0 + shift + width * rng.normal(size=len(items)))
+        return Events({}, multiplicity, items)
+
+    def score(shift, width):
+        found = energy_scores(events(0.0, 0.3), events(shift, width), events(shift, width), 3)
+        assert not found["score_log_energy"][multiplicity == 0].any()
+        return found["score_log_energy"][multiplicity > 0].mean()
+
+    assert score(0.0, 0.3) == pytest.approx(0.3 / np.sqrt(np.pi), abs=0.01)
+    assert all(score(*wrong) > score(0.0, 0.3) + 0.01 for wrong in ((0.2, 0.3), (0.0, 0.1), (0.0, 0.7)))

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from crpipe.events.batch import Events
 from crpipe.report import figure_style as style
 from crpipe.report.figure_context import FigureContext, figures_of
-from crpipe.train.workload import Histograms
-from crpipe.workloads.muons import MuonFlow, MuonFlowOptions, MuonGan, MuonGanOptions
+from crpipe.workloads.muons import MuonGan, MuonGanOptions
 from crpipe.workloads.muons.layout import BUNDLES
 from crpipe.workloads.muons.scoring import classify, metrics, score
 from crpipe.workloads.muons.scoring.score import energy_text, sample_of
@@ -37,22 +36,14 @@ def test_groups_are_numbered_in_the_order_of_their_ids(bundles):
     assert sample_of(events).group.tolist() == expected.tolist()
 
 
-@pytest.mark.parametrize(
-    "workload", [MuonGan(MuonGanOptions(hidden=8)), MuonFlow(MuonFlowOptions(hidden=8, sampling_steps=2))]
-)
-def test_histograms_show_conditions_multiplicities_and_features(bundles, workload):
-    assert isinstance(workload, Histograms)
+def test_histograms_show_conditions_multiplicities_and_features(bundles):
+    workload = MuonGan(MuonGanOptions(hidden=8))
     events = bundles([0, 3, 4000, 7] * 10)
     found = workload.histograms(workload.model(), events, torch.Generator().manual_seed(1))
     for name in ("log10_multiplicity", "log10_muon_energy_gev", "log10_radius_m"):
         assert {f"{name}/real", f"{name}/generated"} <= found.keys()
     assert len(found["condition/depth_m"]) == 40
     assert len(found["log10_radius_m/real"]) == 10 * (3 + 100 + 7)
-    assert all(np.isfinite(values).all() for values in found.values())
-
-
-def test_histograms_of_events_without_muons_leave_out_what_is_not_there(bundles):
-    workload = MuonGan(MuonGanOptions(hidden=8))
     found = workload.histograms(workload.model(), bundles([0, 0]), torch.Generator().manual_seed(1))
     assert "log10_radius_m/real" not in found
     assert "log10_multiplicity/real" in found
@@ -70,20 +61,17 @@ UNITS = {
 }
 
 
-@pytest.fixture(scope="module")
-def drawn(toy, tmp_path_factory):
-    real, generated = toy(seed=1), toy(seed=2)
-    folder = tmp_path_factory.mktemp("figures")
-    score.draw_all(real, generated, metrics.classifier_scores(real, generated), folder)
-    return folder
+def words(path):
+    return "".join(ET.parse(path).getroot().itertext())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", UNITS)
-def test_figures_are_vector_graphics_with_labels_and_units(drawn, name):
-    text = "".join(ET.parse(drawn / f"{name}.svg").getroot().itertext())
-    for label in UNITS[name]:
-        assert label in text
+def test_figures_are_vector_graphics_with_labels_and_units(toy, tmp_path):
+    real, generated = toy(seed=1), toy(seed=2)
+    score.draw_all(real, generated, metrics.classifier_scores(real, generated), tmp_path)
+    for name, labels in UNITS.items():
+        text = words(tmp_path / f"{name}.svg")
+        assert [label for label in labels if label not in text] == [], name
 
 
 @pytest.mark.slow
@@ -91,11 +79,9 @@ def test_panels_say_how_well_the_histograms_agree(toy, tmp_path):
     with style.style():
         style.save(score.energy(toy(seed=1), toy(seed=2)), tmp_path / "energy.svg")
         style.save(score.energy(toy(seed=1), toy(seed=2, stretch=0.7)), tmp_path / "off.svg")
-    words, off = (
-        "".join(ET.parse(tmp_path / f"{name}.svg").getroot().itertext()) for name in ("energy", "off")
-    )
-    assert words.count("χ²/ndf") == 3
-    assert "too low" not in words
+    text, off = (words(tmp_path / f"{name}.svg") for name in ("energy", "off"))
+    assert text.count("χ²/ndf") == 3
+    assert "too low" not in text
     assert "% too" in off
     rows = (tmp_path / "energy.csv").read_text().splitlines()
     assert rows[0] == "panel,curve,low,high,value,error"
@@ -165,10 +151,7 @@ def test_numbers_of_any_few_events_are_finite_and_have_errors_or_are_missing(gro
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("groups", "depths", "means"),
-    [(1, 1, (0.0, 0.0)), (1, 1, (5.0, 40.0)), (2, 1, (0.0, 5.0)), (5, 4, (5.0, 0.0)), (30, 20, (40.0, 40.0))],
-)
+@pytest.mark.parametrize(("groups", "depths", "means"), [(1, 1, (0.0, 0.0)), (30, 4, (5.0, 0.0))])
 def test_every_figure_is_plotted_of_few_events(groups, depths, means, tmp_path):
     truth, made = (make_events(groups, depths, mean, side) for side, mean in enumerate(means))
     score.score(truth, made, tmp_path)

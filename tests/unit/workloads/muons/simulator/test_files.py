@@ -54,16 +54,6 @@ def test_rows_are_primaries_times_depths_in_order(tmp_path):
     assert len(set(primary[:, 0, 0])) == 12
 
 
-def test_values_are_physical(tmp_path):
-    table = pq.read_table(written(tmp_path))
-    lists = table["muons"].combine_chunks().flatten()
-    muons = lists.flatten().to_numpy().reshape(-1, 3)
-    assert np.all(lists.value_lengths().to_numpy() == 3)
-    assert np.all(np.isfinite(muons))
-    assert muons[:, 0].min() > 0
-    assert 0 < np.mean(multiplicities(table) == 0) < 1
-
-
 def test_ids_are_unique_over_files_and_seeds(tmp_path):
     seen = set()
     for seed, index in ((1, 0), (1, 1), (2, 0)):

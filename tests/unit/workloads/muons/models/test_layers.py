@@ -1,8 +1,23 @@
+"""Dense layers, sums and maxima over ragged events, and padding: their formulas, in both precisions."""
+
 import pytest
 import torch
 
+from crpipe.loading.microbatch import rounded
 from crpipe.workloads.muons.models import layers
-from crpipe.workloads.muons.models.layers import Dense, dense, is_fused, residual
+from crpipe.workloads.muons.models.layers import (
+    LEAST,
+    Dense,
+    dense,
+    is_fused,
+    largest_of,
+    mean_of,
+    padding,
+    pooled,
+    residual,
+    spread_out,
+    sums_of,
+)
 
 in_bfloat16 = pytest.mark.skipif(
     not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="this CPU has no fused layers in bfloat16"
@@ -32,6 +47,7 @@ def test_a_layer_and_its_gradients_are_those_of_the_formula(
     monkeypatch, worth_it, outputs, rectify, left_out
 ):
     monkeypatch.setattr(layers, "_WORTH_IT", worth_it)  # oneDNN, or torch's own products
+    monkeypatch.setattr(layers, "_PIECE", 30)  # of 40 rows
     case = _case(outputs=outputs)
     given = {name: None if name in left_out else tensor for name, tensor in case.items()}
     inputs = [tensor for tensor in given.values() if tensor is not None]
@@ -42,15 +58,6 @@ def test_a_layer_and_its_gradients_are_those_of_the_formula(
     found = torch.autograd.grad((made * weights).sum(), inputs)
     wanted = torch.autograd.grad((plain * weights).sum(), inputs)
     torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
-
-
-def test_gradients_of_weights_are_those_of_all_pieces_of_rows(monkeypatch):
-    monkeypatch.setattr(layers, "_WORTH_IT", 0)
-    case = _case(rows=100)
-    found = torch.autograd.grad(dense(**case).square().sum(), [case["weight"], case["bias"]])
-    monkeypatch.setattr(layers, "_PIECE", 30)
-    again = torch.autograd.grad(dense(**case).square().sum(), [case["weight"], case["bias"]])
-    torch.testing.assert_close(again, found)
 
 
 @pytest.mark.parametrize("enabled", [False, True])
@@ -153,9 +160,77 @@ def test_the_second_derivative_is_refused():
         gradient.sum().backward()
 
 
-def test_a_layer_starts_with_the_weights_of_torchs_own():
-    torch.manual_seed(1)
-    own = Dense(5, 3).state_dict()
-    torch.manual_seed(1)
-    torchs = torch.nn.Linear(5, 3).state_dict()
-    assert all(torch.equal(own[name], torchs[name]) for name in torchs)
+EVENT = torch.tensor([0, 0, 0, 1, 2, 2])
+KEPT = torch.tensor([3.0, 1.0, 2.0])
+MANY = 10_000  # bfloat16 counts to 256 by ones
+
+
+def test_pooling_is_that_of_each_event_alone():
+    values = torch.randn(6, 5)
+    alone = [values[number == EVENT] for number in range(3)]
+    torch.testing.assert_close(mean_of(values, EVENT, KEPT), torch.stack([one.mean(0) for one in alone]))
+    torch.testing.assert_close(largest_of(values, EVENT, KEPT), torch.stack([one.amax(0) for one in alone]))
+
+
+def _gradient(made, by):
+    (gradient,) = torch.autograd.grad(made, by)
+    return gradient
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_many_ones_add_up_exactly(kind, enabled):
+    event = torch.tensor([0] * MANY + [1] * 3)
+    ones = torch.ones(len(event), 5, dtype=kind, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+        sums = sums_of(ones, event, 2)
+    assert sums.dtype == torch.float32
+    assert sums[:, 0].tolist() == [MANY, 3]
+    gradient = _gradient((sums * torch.tensor([[2.0], [3.0]])).sum(), ones)
+    assert gradient.dtype == kind
+    assert torch.equal(gradient[:, 0].float(), 2.0 + event)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_gradients_of_values_spread_out_add_up_in_float32(kind):
+    event = torch.tensor([0] * MANY + [1] * 3)
+    values = torch.randn(2, 5).to(kind).requires_grad_()
+    spread = spread_out(values, event)
+    assert torch.equal(spread, values[event])
+    gradient = _gradient(spread.float().sum(), values)
+    assert torch.equal(gradient[:, 0], torch.tensor([MANY, 3]).to(kind))
+
+
+def test_muons_that_tie_share_the_gradient_in_bfloat16_alone():
+    values, event = torch.tensor([[1.0], [2.0], [2.0], [0.5]]), torch.tensor([0, 0, 0, 1])
+
+    def of_sum(kind):
+        x = values.to(kind).requires_grad_()
+        return _gradient(largest_of(x, event, torch.tensor([3.0, 1.0])).float().sum(), x)[:, 0].tolist()
+
+    assert of_sum(torch.float32) == [0.0, 1.0, 1.0, 1.0]
+    assert of_sum(torch.bfloat16) == [0.0, 0.5, 0.5, 1.0]
+
+
+def test_pooling_in_bfloat16_is_that_of_the_same_values_in_float32():
+    event = torch.arange(7).repeat_interleave(40)
+    kept = torch.full((7,), 40.0)
+    x = torch.randn(280, 24).bfloat16()
+    rough, exact = pooled(x, event, kept), pooled(x.float(), event, kept)
+    assert all(torch.equal(found, known) for found, known in zip(rough, exact, strict=True))
+
+
+@pytest.mark.parametrize(("events", "items"), [(2, LEAST), (63, 1025), (1000, 2000), (4095, 99_999)])
+def test_padding_brings_events_and_items_to_shapes(events, items):
+    added = padding(events, items)
+    assert added.min() >= 1
+    assert rounded(events + len(added)) == events + len(added)
+    total = items + int(added.sum())
+    assert rounded(total) == total
+    assert total <= 33 / 32 * (items + len(added))
+
+
+def test_a_single_event_and_few_items_are_not_padded():
+    assert not len(padding(1, 10**6))
+    assert not len(padding(500, LEAST - 1))
+    assert not len(padding(0, 0))
