@@ -15,7 +15,7 @@ from crpipe.core import checksums
 from crpipe.core.errors import DiskError, PluginError
 from crpipe.core.paths import DESTINATIONS, LARGE_ROLES
 from crpipe.events.layout import SOURCE_FILE
-from crpipe.split.parts import LARGE, REJECTED, TEST, TRAIN, VALIDATION, Parts
+from crpipe.split.parts import OUTLIER_OFFSET, REJECTED, TEST, TRAIN, VALIDATION, Parts
 from crpipe.split.scatter import Rules, Task, scatter, table_path
 from crpipe.split.spill import BlockTable, SpillReader
 from plain_reader import HITS, make_hits, write_events
@@ -49,10 +49,10 @@ def test_each_event_goes_to_the_bucket_of_its_destination(tmp_path):
     table = destinations(tmp_path)
     sent = table["destination"].to_numpy()
     large = table["multiplicity"].to_numpy() > 10
-    assert np.array_equal(large, sent >= LARGE)
+    assert np.array_equal(large, sent >= OUTLIER_OFFSET)
     assert {*range(REJECTED)} == {*sent.tolist()}
     part = RULES.parts.of_groups([table[name].to_numpy() for name in HITS.group], RULES.seed)
-    assert np.array_equal(sent, part + LARGE * large)  # the group alone decides the part
+    assert np.array_equal(sent, part + OUTLIER_OFFSET * large)  # the group alone decides the part
     totals = sum(report.events for report in done.files)
     assert totals.tolist() == [int((sent == code).sum()) for code in range(len(DESTINATIONS))]
     reader = SpillReader(tmp_path, HITS)
@@ -72,7 +72,7 @@ def test_a_file_is_held_out_whole(tmp_path):
     rules = replace(RULES, files={1: TEST, 2: VALIDATION})
     scatter(task_of(tmp_path, [1] * 100, [2, 3, 30], [0, 1], rules=rules))
     table = destinations(tmp_path)
-    assert _sent(table) == {0: {TRAIN, VALIDATION, TEST}, 1: {TEST, TEST + LARGE}, 2: {VALIDATION}}
+    assert _sent(table) == {0: {TRAIN, VALIDATION, TEST}, 1: {TEST, TEST + OUTLIER_OFFSET}, 2: {VALIDATION}}
 
 
 def _sent(table):
