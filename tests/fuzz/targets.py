@@ -20,7 +20,6 @@ from campaign_files import CampaignFiles, linked
 from counting import NAMED, checkpoint_of
 from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.claims import check_train
-from crpipe.campaign.ledger import table_keys, table_paths
 from crpipe.campaign.raw_files import (
     Entry,
     StagedFile,
@@ -31,7 +30,7 @@ from crpipe.campaign.raw_files import (
     write_staged,
 )
 from crpipe.campaign.readers import ReaderChoice
-from crpipe.campaign.records import Receipt
+from crpipe.campaign.records import Receipt, table_keys, table_paths
 from crpipe.config.loading import load_config
 from crpipe.core.errors import FormatError, LedgerError, ListingError
 from crpipe.core.journal import Journal

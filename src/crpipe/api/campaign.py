@@ -141,7 +141,7 @@ class CampaignRun:
         that is not part of crpipe, unless the campaign was opened with its configuration.
         """
         from crpipe.api.model import TrainedModel
-        from crpipe.campaign.ledger import table_keys, table_paths
+        from crpipe.campaign.records import table_keys, table_paths
         from crpipe.inference.checkpoints import find_checkpoint, open_checkpoint
         from crpipe.inference.predictor import Predictor
         from crpipe.train.ranks import find_device

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from crpipe.campaign.campaign import Campaign
-    from crpipe.campaign.ledger import Tables
+    from crpipe.campaign.records import Tables
     from crpipe.events.layout import Layout
     from crpipe.inference.predictor import Predictor
     from crpipe.train.workload import Columns

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from crpipe.campaign.ledger import table_keys, table_paths
 from crpipe.campaign.recorded import read_run
-from crpipe.campaign.records import ChosenThreshold
+from crpipe.campaign.records import ChosenThreshold, table_keys, table_paths
 from crpipe.config.loading import validate
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, DataError, LayoutError
@@ -18,9 +17,9 @@ from crpipe.events.layout import Layout
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from crpipe.campaign.ledger import Tables
     from crpipe.campaign.readers import ReaderChoice
     from crpipe.campaign.recorded import RunRecord
+    from crpipe.campaign.records import Tables
     from crpipe.config.loading import Config, Tree
     from crpipe.core.paths import Paths
     from crpipe.core.ranges import Chain

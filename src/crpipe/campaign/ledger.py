@@ -13,12 +13,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from crpipe.campaign.raw_files import STAGED
-from crpipe.campaign.records import SideTable, SideTables
-from crpipe.core.causes import is_present, is_there, retry_io
+from crpipe.core.causes import is_present, retry_io
 from crpipe.core.errors import DataError
 from crpipe.core.files import OutdatedFormError, read_parsed, write_text
 from crpipe.core.paths import DESTINATIONS, LARGE_ROLES, OUTLIERS
@@ -26,6 +24,7 @@ from crpipe.core.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
 _FILES = b' "files": [\n'  # a line of the top level: no text in JSON holds a line's end
 _END = b"\n ]\n}\n"  # of a ledger without contents, as earlier versions wrote them
@@ -241,36 +240,3 @@ def _contents(path: Path) -> bytes | None:
             end = file.read(min(_BLOCK, size - len(end))) + end
         match = _CONTENTS.search(end)
     return match[1] if match else None
-
-
-# Side tables of a campaign: files that hold for all ranges, such as a geometry or a list of dead channels.
-#
-# ``source.tables`` names them; the tables job stages each once, verified, and records its hash.
-
-
-Tables = Mapping[str, Path]  # the name in source.tables -> the verified copy
-
-
-def read_tables(record: Path) -> Mapping[str, SideTable]:
-    """Read tables.json by the names of the tables; empty when the campaign has no side tables yet."""
-    tables = SideTables.read_if_any(record)
-    return tables.rows if tables else {}
-
-
-def table_paths(record: Path) -> dict[str, Path]:
-    """Find the copy of each side table; raise DataError when one is missing or has another size."""
-    paths = {}
-    for name, row in read_tables(record).items():
-        path = record.parent / row.path
-        if not is_there(path) or retry_io(path.stat).st_size != row.size:
-            raise DataError(
-                f"{path}: the copy of table {name} is missing or has another size; delete {record} and run "
-                "the same command again"
-            )
-        paths[name] = path
-    return paths
-
-
-def table_keys(record: Path) -> dict[str, str]:
-    """Return the hashes of the side tables as keys for a fingerprint: {"tables.NAME": sha256}."""
-    return {f"tables.{name}": row.sha256 for name, row in read_tables(record).items()}

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from crpipe.core.causes import is_there, retry_io
+from crpipe.core.errors import DataError
 from crpipe.core.paths import BEST, DELETED_CHECKPOINTS
 from crpipe.core.records import WRITTEN, Record, RecordTable
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +57,40 @@ class SideTable(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class SideTables(RecordTable, files="tables.json"):
-    """tables.json: the side tables by their names in ``source.tables``."""
+    """tables.json: the side tables by their names in ``source.tables``: files that hold for all ranges.
+
+    Such as a geometry or a list of dead channels; the tables job stages each once, verified.
+    """
 
     rows: Mapping[str, SideTable]
+
+
+Tables = Mapping[str, "Path"]  # the name in source.tables -> the verified copy
+
+
+def read_tables(record: Path) -> Mapping[str, SideTable]:
+    """Read tables.json by the names of the tables; empty when the campaign has no side tables yet."""
+    tables = SideTables.read_if_any(record)
+    return tables.rows if tables else {}
+
+
+def table_paths(record: Path) -> dict[str, Path]:
+    """Find the copy of each side table; raise DataError when one is missing or has another size."""
+    paths = {}
+    for name, row in read_tables(record).items():
+        path = record.parent / row.path
+        if not is_there(path) or retry_io(path.stat).st_size != row.size:
+            raise DataError(
+                f"{path}: the copy of table {name} is missing or has another size; delete {record} and run "
+                "the same command again"
+            )
+        paths[name] = path
+    return paths
+
+
+def table_keys(record: Path) -> dict[str, str]:
+    """Return the hashes of the side tables as keys for a fingerprint: {"tables.NAME": sha256}."""
+    return {f"tables.{name}": row.sha256 for name, row in read_tables(record).items()}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from crpipe.campaign.duplicates import ALLOW, find_twins
-from crpipe.campaign.ledger import Ledger, read_tables
+from crpipe.campaign.ledger import Ledger
 from crpipe.campaign.raw_files import (
     STAGED,
     check_present,
@@ -19,6 +19,7 @@ from crpipe.campaign.raw_files import (
     read_manifest,
     read_staged,
 )
+from crpipe.campaign.records import read_tables
 from crpipe.campaign.split_record import (
     BULK_SHARDS,
     FILES,

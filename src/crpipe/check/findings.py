@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pyarrow as pa
 
-from crpipe.campaign.ledger import table_keys
+from crpipe.campaign.records import table_keys
 from crpipe.campaign.split_record import ASIDE, SplitRecord
 from crpipe.core.causes import OF_PROGRAMS, is_present, is_seen, machine_error, retry_io
 from crpipe.core.errors import CrpipeError, MachineError

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from crpipe.campaign.campaign import Campaign
-    from crpipe.campaign.ledger import Tables
     from crpipe.campaign.readers import Reader
+    from crpipe.campaign.records import Tables
     from crpipe.core.paths import Paths
     from crpipe.train.workload import Workload
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from crpipe.campaign.campaign import Campaign
-    from crpipe.campaign.ledger import Tables
+    from crpipe.campaign.records import Tables
     from crpipe.core.text import Progress
     from crpipe.inference.checkpoints import LoadedModel
 

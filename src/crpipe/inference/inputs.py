@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from crpipe.campaign.ledger import Tables
     from crpipe.campaign.readers import Reader
+    from crpipe.campaign.records import Tables
     from crpipe.events.layout import Field, Layout
 
 _ROWS = 1 << 16

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from crpipe.campaign.campaign import Campaign
-    from crpipe.campaign.ledger import Tables
+    from crpipe.campaign.records import Tables
     from crpipe.core.text import Progress
     from crpipe.events.batch import Events
 

@@ -12,9 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from crpipe.campaign.ledger import read_tables
 from crpipe.campaign.raw_files import SIZE_ONLY
-from crpipe.campaign.records import SideTable, SideTables
+from crpipe.campaign.records import SideTable, SideTables, read_tables
 from crpipe.campaign.simulators import PREFIX, named, open_simulator, written_tables
 from crpipe.core.causes import is_plain, is_present
 from crpipe.core.errors import AccessError, ConfigError, ListingError

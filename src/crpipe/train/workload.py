@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from crpipe.campaign.ledger import Tables
+    from crpipe.campaign.records import Tables
     from crpipe.events.histograms import Histogram
     from crpipe.events.layout import Layout, Metric
     from crpipe.train.schedule import Schedule

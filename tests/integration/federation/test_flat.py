@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from crpipe.campaign.ledger import table_paths
 from crpipe.campaign.raw_files import read_manifest
+from crpipe.campaign.records import table_paths
 from crpipe.core.errors import ConfigError, ListingError
 from crpipe.core.files import read_json, sha256
 from crpipe.source.counting import count_files

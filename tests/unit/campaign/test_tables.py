@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from crpipe.campaign.ledger import read_tables, table_keys, table_paths
+from crpipe.campaign.records import read_tables, table_keys, table_paths
 from crpipe.core.errors import DataError
 from crpipe.core.files import sha256
 

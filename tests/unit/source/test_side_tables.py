@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from crpipe.campaign.ledger import table_keys, table_paths
+from crpipe.campaign.records import table_keys, table_paths
 from crpipe.config.loading import validate
 from crpipe.core.errors import ConfigError, LeaseError, ListingError, PluginError, TransferError
 from crpipe.core.files import read_json, sha256

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
     from numpy.typing import NDArray
 
-    from crpipe.campaign.ledger import Tables
+    from crpipe.campaign.records import Tables
     from crpipe.events.layout import Layout
 
 # Sensors that are numbered on their strings: which row of the geometry each is, and a check of its place.

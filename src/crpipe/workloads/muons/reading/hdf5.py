@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from crpipe.campaign.ledger import Tables
+    from crpipe.campaign.records import Tables
     from crpipe.events.layout import Layout
 
 _DATASETS = ("primaries", "muons", "counts")

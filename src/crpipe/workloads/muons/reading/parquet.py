@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
     from numpy.typing import NDArray
 
-    from crpipe.campaign.ledger import Tables
+    from crpipe.campaign.records import Tables
     from crpipe.events.layout import Field, Layout
 
 # Row groups of a raw Parquet file: what their footers say, and bounded blocks of their rows.

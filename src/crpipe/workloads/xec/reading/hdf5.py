@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import h5py
     from numpy.typing import NDArray
 
-    from crpipe.campaign.ledger import Tables
+    from crpipe.campaign.records import Tables
     from crpipe.workloads.xec.reading.options import LiquidOFilesOptions
 
 # Two frames of one detector: which axis of the vertices lies along each axis of the hits.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from crpipe.campaign.ledger import Tables
+    from crpipe.campaign.records import Tables
     from crpipe.events.layout import Layout
     from crpipe.workloads.xec.layout import Truth
     from crpipe.workloads.xec.reading.options import RootFilesOptions
