@@ -61,6 +61,7 @@ class JobsOfQuietDryRun(logging.Handler):
         """Print the numbers of the jobs, and nothing else."""
         if str(getattr(record, "event", "")) == "run_info":
             print("\n".join(jobs_table(jobs_in(record.stats))))
+            logger.removeHandler(self)  # Snakemake may log them twice
 
 
 def connect():

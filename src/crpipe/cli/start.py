@@ -135,7 +135,7 @@ def _asked(answers: Answers, folder: Path) -> Answers:
 
 
 def _asked_source(answers: Answers, folder: Path) -> Answers:
-    """Ask where the files are until some are notes there."""
+    """Ask where the files are until some are found there."""
     from crpipe.setup.init import complete
 
     while not (answers.uri or answers.files):

@@ -127,7 +127,7 @@ class ChainLink:
         the same when a range is skipped; rounds after the first add their number: ``0000000-0009999.2``.
     ranges: the ranges it trains on, in order; none for the link on the outliers.
     parent: the link before it; empty for the first one.
-    begins, ends: ranges trained on before it and after it, summed over the rounds.
+    ranges_before, ranges_after: ranges trained on before it and after it, summed over the rounds.
     """
 
     name: str

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from crpipe.campaign.claims import changed_keys, data_keys_are_unused, run_may_change
 from crpipe.campaign.duplicates import ALLOW, find_twins
-from crpipe.campaign.ledger import Counts
+from crpipe.campaign.ledger import Counts, LedgerSums
 from crpipe.campaign.records import BestReceipt, Receipt
 from crpipe.core.files import GIB, free_bytes, read_json_if_any, tree_bytes
 from crpipe.core.journal import METRICS_BYTES, History, attempts, histories, metric_rows, tail
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from crpipe.campaign.campaign import Campaign
-    from crpipe.campaign.ledger import LedgerSums
     from crpipe.core.paths import Paths
     from crpipe.report.slurm_queue import QueuedJob
 
@@ -274,7 +273,10 @@ class CampaignState:
             range_state(each, users.get(each.name, []), alone=alone or each.name == OUTLIERS)
             for each in files.values()
         ]
-        ranges += [WorkState(name, State.SKIPPED) for name in skipped]
+        ranges += [
+            WorkState(name, State.SKIPPED, ledger=LedgerSums.read_if_any(paths.ledger(name)))
+            for name in skipped
+        ]
         links = tuple(link.work_state() for link in chain)
         range_s = _seconds_per_range(chain)
         budget = round(campaign.config.source.disk_budget_gib * GIB)

@@ -24,6 +24,7 @@ from crpipe.report.evaluations import (
 )
 from crpipe.report.state import destinations_of
 from crpipe.report.status import empty_line, sums_json, weight_line
+from crpipe.report.work_state import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -136,7 +137,7 @@ def _quarantined(state: CampaignState) -> Iterator[str]:
 def quarantined_files(state: CampaignState) -> Iterator[tuple[str, str, str]]:
     """Yield range, path and reason of each quarantined file."""
     for item in state.ranges:
-        if item.ledger is not None and item.ledger.quarantined:
+        if item.state is not State.SKIPPED and item.ledger is not None and item.ledger.quarantined:
             for file in Ledger.read(state.campaign.paths.ledger(item.name)).files:
                 if file.state == "quarantined":
                     yield item.name, file.path, file.reason

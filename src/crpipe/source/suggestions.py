@@ -161,7 +161,9 @@ def _describe(folder: Path, *, option: bool) -> str:
     """Describe what is in a folder, and its URI; of a folder that does not exist, its neighbours."""
     content = _scan(folder)
     if content is None:
-        return _describe_missing(folder)
+        return (
+            f"{folder} cannot be read: permission denied" if _is_folder(folder) else _describe_missing(folder)
+        )
     files, folders = content
     ranges = [name for name in folders if PATTERN.search(name)]
     if ranges:

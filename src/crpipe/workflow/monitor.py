@@ -7,6 +7,8 @@ name. Out: lines on a screen, and in `RUN` how the workflow ended.
 from __future__ import annotations
 
 import contextlib
+import errno
+import json
 import logging
 import os
 import re
@@ -19,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from crpipe.core.causes import machine_error
 from crpipe.core.journal import METRICS_BYTES, metric_rows, tail
+from crpipe.core.signals import StopRequest
 from crpipe.core.text import counted, duration, shorten
 from crpipe.report.work_state import training_progress
 
@@ -50,20 +53,37 @@ _OF_SYSTEM = re.compile(r"\[Errno (\d+)\] ([^\n:]+)(?:: '([^'\n]+)')?")
 class WorkflowRun:
     """What this process knows of the workflow that it runs.
 
-    typed: the command of a person, empty for a plain `snakemake`. watched: `--keep-trying` reads the end and
-    prints it. monitor: the screen, if there is one. began: whether the first jobs could start; finished: how
-    many of them ended well. failures: verb, name, kind of error and cause of each job that failed. text: why
-    it failed. error: what of the machine kept Snakemake from beginning.
+    typed: the command of a person, empty for a plain `snakemake`. targets: what was asked for.
+    report: the open file from which `--keep-trying` reads the end, to print it. stop: the signals.
+    monitor: the screen, if there is one. began: whether the first jobs could start; finished: how many
+    ended well; succeeded: whether all is there. failures: verb, name, kind of error and cause of each job
+    that failed. text: why it failed. error: what of the machine kept Snakemake from beginning.
     """
 
     typed: tuple[str, ...] = ()
-    watched: bool = False
+    targets: tuple[str, ...] = ()
+    report: int | None = None
+    stop: StopRequest = field(default_factory=StopRequest)
     monitor: Monitor | None = None
     began: bool = False
     finished: int = 0
+    succeeded: bool = False
     failures: list[dict[str, Any]] = field(default_factory=list)
     text: str = ""
     error: MachineError | None = None
+
+    @property
+    def watched(self) -> bool:
+        """Whether `--keep-trying` reads the end and prints it."""
+        return self.report is not None
+
+    def write_report(self) -> None:
+        """Write for `--keep-trying` how far the workflow is, or how it ended; nothing without it."""
+        if self.report is not None:
+            names = "targets", "began", "finished", "failures", "text"
+            text = json.dumps({name: getattr(self, name) for name in names}).encode()
+            os.pwrite(self.report, text, 0)
+            os.truncate(self.report, len(text))
 
     def words(self) -> list[str]:
         """Return the command that continues this workflow."""
@@ -198,7 +218,7 @@ class Monitor:
             return
         self._ended.set()
         run = self._run
-        if self._errors and not run.text:
+        if self._errors and not run.text and not run.succeeded:  # else of jobs that were repeated
             run.text = last_words("\n".join(self._errors))
             run.error = None if run.began else system_error(run.text)
         with self._lock, contextlib.suppress(OSError):
@@ -243,6 +263,7 @@ class Monitor:
         job = self._running.pop(about["job_id"], None)
         if job is not None:
             self._run.finished += 1
+            self._run.write_report()
             done = f"{self._run.finished} of {sum(self._counts.values())}"
             self._screen.message(f"{job.name} finished after {job.age()}  ({done})")
 
@@ -319,7 +340,8 @@ def system_error(text: str) -> MachineError | None:
     if match is None:
         return None
     path = match[3] or ".snakemake"
-    return machine_error(OSError(int(match[1]), match[2], path), path)
+    # A file that is missing is one of the workflow's: nothing repairs it meanwhile.
+    return machine_error(OSError(int(match[1]), match[2], path), path, frozenset({errno.ENOENT}))
 
 
 def logs_line(campaign: Campaign, handlers: Iterable[logging.Handler]) -> str:

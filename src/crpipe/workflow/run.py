@@ -29,7 +29,7 @@ from crpipe.core.signals import HEAD_SIGNALS, StopRequest, follow
 from crpipe.core.text import duration
 from crpipe.report.notify import notify
 from crpipe.source.counting import check_source, ensure_counted
-from crpipe.workflow.head import end_early, head_stop
+from crpipe.workflow.head import end_early, head_stop, what_stopped
 from crpipe.workflow.monitor import RUN
 from crpipe.workflow.rules import one_line
 
@@ -146,15 +146,33 @@ def run_snakemake(words: Sequence[str], progress: Progress) -> int:
     except (SystemExit, CliException, ApiError, WorkflowError) as error:
         text = printed.getvalue() if isinstance(error, SystemExit) else f"Error: {error}"
         last = text.strip().rpartition("\n")[2]
-        RUN.text = last.partition(_USAGE)[2] or text  # the error stands below the list of all options
+        # The error stands below the list of all options.
+        code = _refused(last.partition(_USAGE)[2] or text, progress)
+        return error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else code
+    try:
+        code = 0 if cli.args_to_api(args, parser) else 1
+    except KeyboardInterrupt:  # a signal where no scheduler of Snakemake takes it
+        if not RUN.stop.number:
+            raise
+        if RUN.monitor is not None:
+            RUN.monitor.close()
         if not RUN.watched:
-            for line in RUN.text.splitlines():
-                progress.message(line)
-        return error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
-    code = 0 if cli.args_to_api(args, parser) else 1
+            progress.message(what_stopped(RUN.words()))
+        return RUN.stop.exit_code
+    except (CliException, ApiError, WorkflowError, OSError) as error:
+        return _refused(f"Error: {error}", progress)
     if RUN.error is not None:
         raise RUN.error
     return code
+
+
+def _refused(text: str, progress: Progress) -> int:
+    """Print what Snakemake said of its options, or report it; return the exit code."""
+    RUN.text = text
+    if not RUN.watched:
+        for line in text.splitlines():
+            progress.message(line)
+    return 1
 
 
 # `crpipe run --keep-trying`: whether a failed workflow is started again, and after what pause.
@@ -186,25 +204,26 @@ def _run_watched(request: RunRequest, progress: Progress) -> int:
     """Run the workflow for `keep_trying`, and report how it ended; its targets are chosen the first time."""
     about = json.loads(os.environ.pop(WATCHED))
     os.set_inheritable(about["report"], False)  # not by its jobs
-    RUN.typed, RUN.watched = request.typed, True
-    targets = tuple(about["targets"])
+    RUN.typed, RUN.report, RUN.targets = request.typed, about["report"], tuple(about["targets"])
     try:
-        targets = targets or _targets(request, request.config(), progress)
-        return run_snakemake(request.words(targets), progress)
+        RUN.targets = RUN.targets or _targets(request, request.config(), progress)
+        RUN.write_report()  # now and after each job: a kill leaves no time for it
+        return run_snakemake(request.words(RUN.targets), progress)
     except CrpipeError as error:
         RUN.refuse(error)
         return error.exit_code
     finally:
-        end = {"targets": targets, "began": RUN.began, "finished": RUN.finished, "failures": RUN.failures}
-        os.pwrite(about["report"], json.dumps({**end, "text": RUN.text}).encode(), 0)
+        RUN.write_report()
 
 
 def keep_trying(request: RunRequest, progress: Progress) -> int:
     """Run the workflow again and again after failures that may pass; return the exit code of the last one."""
-    stop, policy, end = StopRequest(), RetryPolicy(request.pause_s), WorkflowEnd()
+    stop, policy = StopRequest(), RetryPolicy(request.pause_s)
+    targets: tuple[str, ...] = ()
     stop.listen(HEAD_SIGNALS)
     while True:
-        end = _attempt(request, end.targets, stop)
+        end = _attempt(request, targets, stop)
+        targets = tuple(end.targets) or targets
         pause_s = 0.0 if stop.number or end.code == 0 else policy.after(end)
         if pause_s:
             at = time.strftime("%H:%M:%S", time.localtime(time.time() + pause_s))

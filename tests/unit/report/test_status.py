@@ -15,6 +15,7 @@ from crpipe.core.paths import DESTINATIONS, OUTLIERS
 from crpipe.report.plan import render_plan
 from crpipe.report.state import CampaignState, SourceToken
 from crpipe.report.status import render_status, sum_line
+from crpipe.report.summary import quarantined_files
 from crpipe.report.work_state import State
 
 
@@ -151,6 +152,15 @@ def test_skipped_ranges_are_shown_but_not_part_of_the_chain(tmp_path):
     status = files.state
     assert [item.state for item in status.ranges[:3]] == [State.WAITING, State.SKIPPED, State.WAITING]
     assert "0 of 2 ranges trained" in render_status(files.state, 80)
+
+
+def test_a_range_that_was_split_and_is_skipped_now_keeps_its_events(files):
+    files.split(1, quarantined=1)
+    skipping = CampaignFiles(files.root, ranges=4, overrides=("ranges.skip=[0001000-0001999]",)).state
+    assert skipping.ranges[1].state is State.SKIPPED
+    assert skipping.ranges[1].ledger.events.listed > 0
+    assert skipping.ledgers.events.listed == 0
+    assert list(quarantined_files(skipping)) == []
 
 
 def test_a_skipped_range_that_the_checkpoint_contains_is_named(files):

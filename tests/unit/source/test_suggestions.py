@@ -156,3 +156,9 @@ def test_of_a_folder_that_cannot_be_read_is_said_so(data, monkeypatch):
     monkeypatch.setattr(os, "scandir", refused)
     with pytest.raises(ConfigError, match=f"make it readable: chmod u.rx {data}, or ask its owner"):
         suggest_ranges(f"{data}/{{range}}/*.parquet")
+
+
+def test_a_folder_that_may_not_be_listed_is_not_called_missing(data, monkeypatch):
+    monkeypatch.setattr(suggestions, "_scan", lambda _: None)
+    with pytest.raises(ConfigError, match=f"{data} cannot be read: permission denied"):
+        suggest_ranges(str(data))

@@ -370,7 +370,7 @@ def test_a_second_signal_interrupts_nothing():
 
 @pytest.mark.parametrize("watched", [False, True])
 def test_before_there_are_jobs_the_process_cleans_up_and_ends_at_once(watched):
-    child = started(f"RUN.watched = {watched}\n{EARLY}")
+    child = started(f"RUN.report = {1 if watched else None}\n{EARLY}")
     child.send_signal(signal.SIGTERM)
     out, err = child.communicate(timeout=30)
     assert (out, child.returncode) == ("clean\n", 143)

@@ -263,11 +263,29 @@ def test_the_end_in_words_of_crpipe_is_all_that_is_printed(screen):
 
 
 def test_who_tries_again_prints_the_end_itself(screen):
-    run = WorkflowRun(watched=True)
+    run = WorkflowRun(report=1)
     run.monitor = monitor = Monitor(screen, run)
     monitor.receive(record("No rule", logging.ERROR))
     monitor.close()
     assert (screen, run.text) == ([], "No rule")
+
+
+def test_errors_of_jobs_that_were_repeated_are_no_failure(screen):
+    run = WorkflowRun(succeeded=True)
+    run.monitor = monitor = Monitor(screen, run)
+    monitor.receive(jobs(list_range=1))
+    monitor.receive(record("RuleException: CalledProcessError", logging.ERROR))
+    monitor.close()
+    assert (screen[-1], run.text) == ("0 jobs done in 0 s.", "")
+
+
+def test_a_missing_file_of_the_workflow_is_no_error_of_the_disk(screen):
+    run = WorkflowRun()
+    monitor = Monitor(screen, run)
+    monitor.receive(record("[Errno 2] No such file or directory: 'workflow/rules/x.smk'", logging.ERROR))
+    monitor.close()
+    assert run.error is None
+    assert "x.smk" in run.text
 
 
 def test_a_plain_snakemake_prints_the_end_at_once(capfd):

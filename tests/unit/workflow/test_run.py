@@ -123,6 +123,29 @@ def test_a_snakemake_that_is_not_there_is_named_with_the_command_that_installs_i
         run_snakemake([], NullProgress())
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_snakemake_itself_does_not_take_ends_it_in_words(run, monkeypatch, number):
+    from snakemake import cli
+
+    def stopped(*_):
+        run.stop.number = number
+        raise KeyboardInterrupt
+
+    run.typed = ("crpipe", "run")
+    monkeypatch.setattr(cli, "args_to_api", stopped)
+    screen = Lines()
+    assert run_snakemake([], screen) == 128 + number
+    assert screen == ["\nStopped as asked; continue with: crpipe run"]
+
+
+def test_options_that_snakemake_refuses_late_are_its_error_in_one_line(capsys):
+    screen = Lines()
+    assert run_snakemake(["--report-after-run", "--cores", "1"], screen) == 1
+    assert len(screen) == 1
+    assert screen[0].startswith("Error: ")
+    assert "Traceback" not in capsys.readouterr().err
+
+
 def test_an_error_of_the_machine_ends_it_with_its_own_exit_code(run, monkeypatch):
     from snakemake import cli
 
@@ -249,6 +272,28 @@ def test_the_end_of_a_watched_workflow_is_read(request_, in_its_place):
 def test_an_end_that_a_full_disk_cut_is_known_by_its_code(request_, in_its_place, text):
     in_its_place(f"{text}\nsys.exit(3)")
     assert module._attempt(request_, [], module.StopRequest()) == WorkflowEnd(3)
+
+
+def test_a_workflow_that_is_killed_goes_on_with_the_targets_it_had(request_, monkeypatch):
+    asked = []
+
+    def killed(_, targets, __):
+        asked.append(targets)
+        return [WorkflowEnd(-9, ["a"], True, 1), WorkflowEnd(-9), WorkflowEnd(0, ["a"])][len(asked) - 1]
+
+    monkeypatch.setattr(module, "_attempt", killed)
+    monkeypatch.setattr(module, "_pause", lambda *_: None)
+    assert module.keep_trying(replace(request_, pause_s=0.01), NullProgress()) == 0
+    assert asked == [(), ("a",), ("a",)]
+
+
+def test_the_report_is_there_before_the_end(run, tmp_path):
+    with (tmp_path / "report").open("w+b") as report:
+        run.report, run.targets, run.text = report.fileno(), ("a",), "a long text"
+        run.write_report()
+        run.finished, run.text = 2, ""
+        run.write_report()
+        assert WorkflowEnd(-9, **json.loads(report.read())) == WorkflowEnd(-9, ["a"], finished=2)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
