@@ -24,7 +24,7 @@ DIALECT = re.compile(r"(Give|Say|Spell|Let|Tell|Take note)\b|Make\b.*\bagain\b")
 EMPTY_NAMES = frozenset(("found", "made", "told", "own", "place"))
 # Modules and lines of each room, at most; a commit that needs more says for what. The aim is 38,000 lines.
 BUDGET = {
-    "core": (11, 2600),
+    "core": (11, 2605),
     "config": (6, 1360),
     "events": (11, 1820),
     "campaign": (10, 2075),

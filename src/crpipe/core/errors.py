@@ -9,7 +9,7 @@ CrpipeError                     exit 1
 │   ├── OutageError                       it is out of reach or busy; try again later
 │   ├── AccessError             exit 77   the source refuses us: no token, an expired one, or a narrow one
 │   └── FormatError                       a file is not in the schema
-├── PluginError                exit 70   a reader, simulator or workload raised something unexpected
+├── PluginError                 exit 70   a reader, simulator or workload raised something unexpected
 ├── DataError                   exit 65   files that crpipe wrote do not fit
 │   ├── LedgerError                       events or items do not add up
 │   ├── ShardError                        a shard is damaged, missing or of another campaign
@@ -88,6 +88,9 @@ class PluginError(CrpipeError):
     """Code named in the configuration (a reader, a simulator, a workload) raised something unexpected."""
 
     exit_code = 70
+
+
+ForeignError = PluginError  # its name in journals that earlier versions wrote
 
 
 class DataError(CrpipeError):

@@ -13,7 +13,7 @@ _NOTES: ContextVar[dict[str, None] | None] = ContextVar("notes", default=None)
 
 
 def note(text: str) -> None:
-    """Describe what of a file is read in another form, or not at all; ``text`` names no path and no row.
+    """Record what of a file is read in another form, or not at all; ``text`` names no path and no row.
 
     The same text of many files is kept once. A reader calls this in ``totals``.
     """

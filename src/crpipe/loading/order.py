@@ -142,7 +142,7 @@ class Order:
 
 
 def item_costs(multiplicity: NDArray[np.uint32], batch_events: int, max_items: int) -> NDArray[np.int64]:
-    """Return each event a cost so that ``max_items`` pays for at most ``batch_events`` events: [N] int64.
+    """Return a cost for each event so that ``max_items`` pays for at most ``batch_events`` events: [N] int64.
 
     An event of more than ``max_items`` costs ``max_items``: it ends its batch, however large it is.
     """
@@ -184,7 +184,7 @@ def _shares(total: int, parts: int) -> NDArray[np.int64]:
 
 
 def _never_empty(borders: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return at least one event a batch, as far as there are events: an empty one takes its successor's."""
+    """Move borders so that each batch has an event, as far as there are any: the first of its successor."""
     count = np.arange(len(borders))
     events = borders[-1]
     borders = np.maximum.accumulate(borders - count) + count

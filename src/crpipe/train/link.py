@@ -48,8 +48,8 @@ def train_link(
     Idempotent: a finished checkpoint of the same key is adopted, a snapshot is resumed. Raise ConfigError
     when the campaign has no such link or its run was started under other keys, LeaseError when another live
     job holds the link, CheckpointError when something does not fit, ShardError for damaged or foreign shards,
-    DataError where files occur twice or the chain ends without any event, DivergenceError when losses leave
-    their band, DeviceMemoryError when the GPU's memory is too small, Interrupted after a signal or when
+    DataError where files occur twice or the chain ends without any event, DivergenceError when losses exceed
+    their limits, DeviceMemoryError when the GPU's memory is too small, Interrupted after a signal or when
     ``max_minutes`` are over.
     """
     train, budget_items = campaign.config.train, campaign.config.load.budget_items

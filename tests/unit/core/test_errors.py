@@ -37,3 +37,8 @@ def test_an_error_of_the_system_may_pass_and_one_of_the_program_does_not():
     assert errors.is_retryable("")
     assert not errors.is_retryable("KeyError")
     assert not errors.exit_code_is_retryable(2)
+
+
+def test_journals_of_earlier_versions_keep_their_meaning():
+    assert errors.code_of("ForeignError") == 70
+    assert not errors.is_retryable("ForeignError")
