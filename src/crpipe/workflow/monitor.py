@@ -82,8 +82,9 @@ class WorkflowRun:
         if self.report is not None:
             names = "targets", "began", "finished", "failures", "text"
             text = json.dumps({name: getattr(self, name) for name in names}).encode()
-            os.pwrite(self.report, text, 0)
-            os.truncate(self.report, len(text))
+            with contextlib.suppress(OSError):  # a full disk: then the exit code alone tells
+                os.pwrite(self.report, text, 0)
+                os.truncate(self.report, len(text))
 
     def words(self) -> list[str]:
         """Return the command that continues this workflow."""

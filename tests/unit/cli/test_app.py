@@ -12,7 +12,6 @@ import jwt
 import pytest
 
 from crpipe.cli import importing
-from crpipe.cli.app import main
 from fault_campaign import LEFT_OUT, STEPS
 from named import READERS, SIMULATOR
 from raw_files import write_parquet
@@ -39,19 +38,9 @@ SMALL = [
 
 
 @pytest.fixture
-def crpipe(tmp_path, monkeypatch, capsys):
+def crpipe(call):
     """Call the command line in an empty working directory: crpipe(*words) -> (exit code, stderr)."""
-    monkeypatch.chdir(tmp_path)
-    # A script belongs to no package, as the installed command: then its name is argv[0].
-    monkeypatch.setattr(sys.modules["__main__"], "__package__", None)
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["crpipe", *words])
-        with pytest.raises(SystemExit) as end:
-            main()
-        return end.value.code, capsys.readouterr().err
-
-    return call
+    return lambda *words: call(*words)[::2]
 
 
 def installed(*words, folder):

@@ -296,6 +296,13 @@ def test_the_report_is_there_before_the_end(run, tmp_path):
         assert WorkflowEnd(-9, **json.loads(report.read())) == WorkflowEnd(-9, ["a"], finished=2)
 
 
+def test_a_report_that_finds_no_space_ends_no_workflow(request_, run, monkeypatch):
+    monkeypatch.setattr(module, "run_snakemake", lambda *_: 75)
+    with Path("/dev/full").open("wb") as report:
+        monkeypatch.setenv(WATCHED, json.dumps({"report": report.fileno(), "targets": ["a"]}))
+        assert run_workflow(request_, Lines()) == 75
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_signal_is_passed_on_once_as_sigterm(request_, in_its_place, number, tmp_path):
     in_its_place(
