@@ -31,7 +31,7 @@ BUDGET = {
     "source": (23, 5570),
     "split": (13, 3250),
     "loading": (5, 1145),
-    "report": (19, 4765),
+    "report": (19, 4785),
     "train": (16, 3940),
     "inference": (11, 2830),
     "check": (7, 1655),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from dataclasses import dataclass
 from itertools import pairwise
@@ -303,9 +304,26 @@ def _focus(axis: Axes, lines: Sequence[Series], *, from_zero: bool) -> None:
     typical = float(np.median(np.abs(values)))
     if 0 < _UNEVEN * typical < max(abs(low), abs(high)):
         axis.set_yscale("asinh", linear_width=typical)
-    margin = 0.1 * (high - low) or 1.0
-    axis.set_ylim(min(low - margin, 0.0) if from_zero else low - margin, high + margin)
+        _limit_uneven(axis, low, high, typical)
+    else:
+        margin = 0.1 * (high - low) or 1.0
+        axis.set_ylim(min(low - margin, 0.0) if from_zero else low - margin, high + margin)
     axis.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+
+
+def _limit_uneven(axis: Axes, low: float, high: float, typical: float) -> None:
+    """Limit an axis that is linear up to ``typical`` and logarithmic beyond; mark 0 and powers of ten.
+
+    Marks are a tenth of the axis apart. Values of one sign have an axis of that sign.
+    """
+    ends = np.arcsinh(np.array([min(low, 0.0), max(high, 0.0)]) / typical)
+    apart = 0.1 * (ends[1] - ends[0])
+    bottom, top = typical * np.sinh(ends + apart * np.sign(ends))
+    first = math.ceil(math.log10(typical * math.sinh(apart)))
+    powers = 10.0 ** np.arange(first, math.log10(max(-bottom, top)), math.ceil(apart / math.log(10)))
+    axis.set_yticks([tick for tick in (*-powers[::-1], 0.0, *powers) if bottom <= tick <= top])
+    axis.minorticks_off()
+    axis.set_ylim(bottom, top)
 
 
 def _mark_ranges(axis: Axes, rows: Sequence[Row]) -> None:

@@ -1,6 +1,10 @@
 import xml.etree.ElementTree as ET
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.figure import Figure
 
 from campaign_files import CampaignFiles
 from crpipe.report.figure_style import new_figure
@@ -34,6 +38,22 @@ def test_an_axis_is_logarithmic_beyond_the_typical_value_where_losses_differ_muc
     axis = new_figure(2.0).subplots()
     _focus(axis, [Series("a", tuple(range(100)), (1.0,) * 90 + (largest,) * 10)], from_zero=True)
     assert axis.get_yscale() == scale
+
+
+@pytest.mark.parametrize("sign", [(1, 1), (-1, -1), (1, -1)])
+@settings(deadline=None, max_examples=50)
+@given(typical=st.floats(1e-6, 1e9), ratio=st.floats(25, 1e6))
+def test_marks_of_such_an_axis_are_apart_and_on_the_side_of_the_values(sign, typical, ratio):
+    """The page is small: marks that lie over each other cannot be read."""
+    axis = Figure().subplots()
+    values = (typical * sign[0],) * 90 + (typical * ratio * sign[1],) * 10
+    _focus(axis, [Series("a", tuple(range(100)), values)], from_zero=False)
+    bottom, top = axis.get_ylim()
+    assert (bottom < 0) == (-1 in sign)
+    assert (top > 0) == (1 in sign)
+    height = np.arcsinh(np.array([*axis.get_yticks(), bottom, top]) / typical)
+    assert len(height) >= 4
+    assert np.diff(height[:-2]).min() >= 0.08 * (height[-1] - height[-2])
 
 
 def test_every_figure_is_labelled_with_units(plotted):
