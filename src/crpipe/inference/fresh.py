@@ -1,0 +1,94 @@
+"""Fresh events for an evaluation of simulated sources: new groups, one event of each, so all are independent."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from crpipe.campaign.simulators import named, open_simulator
+from crpipe.core.causes import plugin_errors
+from crpipe.core.errors import PluginError
+from crpipe.core.files import disk_errors, make_folder
+from crpipe.core.ranges import Range
+from crpipe.events.batch import Events, concatenate
+from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW
+from crpipe.loading.loader import MOST_ITEMS
+from crpipe.statistics.groups import group_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from crpipe.campaign.campaign import Campaign
+    from crpipe.campaign.simulators import Simulator
+    from crpipe.core.text import Progress
+    from crpipe.events.layout import Layout
+
+_SEED = 0x66726573  # a campaign's own files have other seeds
+
+
+def fresh_events(campaign: Campaign, ranges: Sequence[str], folder: Path, progress: Progress) -> Events:
+    """Simulate evaluate.fresh_groups new groups, and return one event of each, whatever its size.
+
+    ranges: whose files are simulated with another seed, where the simulator has no ``fresh``; in ``folder``,
+    one after the other. Equal arguments give equal events. Raise PluginError for a simulator that fails.
+    """
+    config = campaign.config
+    simulator = open_simulator(config.source.simulator, config.options("simulator"))
+    groups, seed = config.evaluate.fresh_groups, config.seed + _SEED
+    if hasattr(simulator, "fresh"):
+        with plugin_errors(f"source.simulator: {named(simulator)}.fresh failed"):
+            events = simulator.fresh(groups, seed)
+        _check(events, groups, campaign.layout, named(simulator))
+    else:
+        parts, count = [], 0
+        for part in _first_of_groups(campaign, simulator, (ranges, seed), folder):
+            parts.append(part)
+            count += len(part)
+            progress.update("simulate fresh groups", min(count, groups), groups)
+            if count >= groups:
+                break
+        events = concatenate(parts).part(0, groups)
+    ends = np.cumsum(events.multiplicity, dtype=np.int64)
+    events = events.part(0, max(1, int(np.searchsorted(ends, MOST_ITEMS, side="right"))))
+    number = np.arange(len(events), dtype=np.uint32)
+    columns = {**events.columns, SOURCE_FILE: np.zeros_like(number), SOURCE_ROW: number}
+    return Events(columns, events.multiplicity, events.items)
+
+
+def _check(events: Any, groups: int, layout: Layout, name: str) -> None:
+    names = {field.name for field in layout.events}
+    if not isinstance(events, Events) or len(events) != groups or not names <= events.columns.keys():
+        raise PluginError(
+            f"source.simulator: {name}.fresh: expected {groups} events with the columns {', '.join(sorted(names))}"
+        )
+
+
+def _first_of_groups(
+    campaign: Campaign, simulator: Simulator, files: tuple[Sequence[str], int], folder: Path
+) -> Iterator[Events]:
+    """Simulate and read files without end; yield an event of each group, chosen by chance."""
+    ranges, seed = files
+    reader = campaign.reader.open()
+    with disk_errors(folder):
+        make_folder(folder)
+    while True:
+        rng = np.random.default_rng(seed)
+        for each in ranges:
+            name = Range.parse(each)
+            for file in simulator.files(name):
+                with tempfile.TemporaryDirectory(dir=folder, prefix=".fresh") as scratch:
+                    path = Path(scratch) / file
+                    with plugin_errors(f"{name}/{file}: {named(simulator)}.write failed"), disk_errors(path):
+                        simulator.write(name, file, seed, path)
+                    yield _one_of_each(concatenate(list(reader.rows(path))), campaign.layout, rng)
+        seed += 1
+
+
+def _one_of_each(events: Events, layout: Layout, rng: np.random.Generator) -> Events:
+    group = group_numbers([events.columns[name] for name in layout.group])
+    order = rng.permutation(len(group))
+    _, first = np.unique(group[order], return_index=True)
+    return events.take(np.sort(order[first]))

@@ -1,0 +1,116 @@
+"""Numbers and errors of what a workload's ``score`` returns, and differences on the same bootstrap samples."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from crpipe.core.errors import PluginError
+from crpipe.statistics.groups import bootstrapped, error_of
+from crpipe.statistics.ratios import Bins
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from crpipe.statistics.groups import Statistic
+
+    Measured = float | Statistic | Bins
+
+Numbers = dict[str, float]
+ERROR = "_error"
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What was measured of one method.
+
+    numbers: by name, with ``NAME_error``; that of a table is its largest deviation. replicas: [1 + R] of each
+    statistic. tables: rows of JSON values of each table.
+    """
+
+    numbers: Numbers = field(default_factory=dict)
+    replicas: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    tables: Mapping[str, tuple[dict[str, Any], ...]] = field(default_factory=dict)
+
+    def less(self, other: Measurement, groups: int) -> Numbers:
+        """Subtract the numbers of another method on the same events, with errors: ``NAME``, ``NAME_error``.
+
+        Where both are statistics, what a group adds to both is one random number; other errors are added in
+        quadrature.
+        """
+        numbers: Numbers = {}
+        for name in self.numbers.keys() & other.numbers.keys():
+            if name.endswith(ERROR) and name.removesuffix(ERROR) in self.numbers:
+                continue
+            numbers[name] = self.numbers[name] - other.numbers[name]
+            if name in self.replicas and name in other.replicas:
+                numbers[name + ERROR] = error_of(self.replicas[name] - other.replicas[name], groups)
+            else:
+                errors = (each.numbers.get(name + ERROR, math.nan) for each in (self, other))
+                numbers[name + ERROR] = math.hypot(*errors)
+        return _finite(dict(sorted(numbers.items())))
+
+
+def measure(measured: Mapping[str, Measured], group: NDArray[np.int64], what: str) -> Measurement:
+    """Measure what ``score`` returned for events of the given groups, [N] from 0; what: named in errors.
+
+    Raise PluginError for a value that is neither a number nor a statistic nor a table.
+    """
+    groups = int(group.max(initial=-1)) + 1
+    statistics = {str(name): value for name, value in measured.items() if callable(value)}
+    replicas = bootstrapped(statistics, group)
+    numbers: Numbers = {}
+    tables = {}
+    for name, value in measured.items():
+        if name in replicas:
+            numbers |= {name: float(replicas[name][0]), name + ERROR: error_of(replicas[name], groups)}
+        elif isinstance(value, Bins):
+            rows = _rows(value)
+            tables[name] = rows
+            numbers |= _largest(name, value, rows)
+        else:
+            try:
+                numbers[str(name)] = float(value)  # type: ignore[arg-type]
+            except (TypeError, ValueError) as error:
+                raise PluginError(
+                    f"{what}: {name}: expected a number, a statistic or crpipe.statistics.ratios.Bins, found "
+                    f"{type(value).__name__}"
+                ) from error
+    return Measurement(_finite(numbers), replicas, tables)
+
+
+def _rows(table: Bins) -> tuple[dict[str, Any], ...]:
+    value, error = table.values()
+    _, chance = table.chances()
+    columns = {
+        "real": table.real.mean,
+        "generated": table.generated.mean,
+        "value": value,
+        "error": error,
+        "p": chance,
+    }
+    rows = []
+    for index, label in enumerate(table.labels):
+        numbers = {name: float(column[index]) for name, column in columns.items()}
+        if table.real.over[:, index].any() or table.generated.over[:, index].any():
+            rows.append({"bin": label} | {name: number if math.isfinite(number) else None
+                                          for name, number in numbers.items()})
+    return tuple(rows)
+
+
+def _largest(name: str, table: Bins, rows: tuple[dict[str, Any], ...]) -> Numbers:
+    """Return value and error of the bin that chance explains least; of those alike, the most errors off."""
+    known = [row for row in rows if row["value"] is not None and row["error"]]
+    if not known:
+        return {}
+    worst = min(known, key=lambda row: (row["p"], -abs(row["value"] - table.ideal) / row["error"]))
+    return {name: worst["value"], name + ERROR: worst["error"]}
+
+
+def _finite(numbers: Numbers) -> Numbers:
+    return {name: value for name, value in numbers.items() if math.isfinite(value)}
