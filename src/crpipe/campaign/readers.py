@@ -18,6 +18,7 @@ from crpipe.config.plugins import build
 from crpipe.core.causes import plugin_errors
 from crpipe.core.errors import ConfigError, FormatError, LayoutError, MissingExtra, PluginError
 from crpipe.events.batch import Events, MisfitError, spelled
+from crpipe.events.expectations import Expectations
 from crpipe.events.file_formats import UNKNOWN, format_of
 from crpipe.events.layout import Layout
 from crpipe.events.notes import collected
@@ -42,7 +43,8 @@ class Reader(Protocol):
     needs: names in ``source.tables`` that the reader reads; empty for most.
 
     A reader may also declare ``formats``, names of crpipe.events.file_formats such as "HDF5": a file of
-    another format is then refused by its first bytes, with the readers beside this one that read it.
+    another format is then refused by its first bytes, with the readers beside this one that read it. And
+    ``expectations``, what it knows of its values beside the layout.
     """
 
     layout: Layout
@@ -129,6 +131,12 @@ class CheckedReader:
         self.reader = reader
         self._tables = tables
         self._notes: dict[str, None] = {}
+
+    @property
+    def expectations(self) -> Expectations:
+        """What the reader knows of its values beside the layout; nothing where it declares nothing."""
+        given = getattr(self.reader, "expectations", None)
+        return given if isinstance(given, Expectations) else Expectations()
 
     @property
     def notes(self) -> list[str]:

@@ -213,7 +213,7 @@ def _scatter_file(
             rows = np.arange(row, row + len(events), dtype=np.uint32)
             source = {SOURCE_FILE: np.full(len(events), file.number, np.uint32), SOURCE_ROW: rows}
             known = Events(events.columns | source, events.multiplicity, events.items)
-            reasons = find_invalid_events(events, reader.layout)
+            reasons = find_invalid_events(events, reader.layout, reader.expectations)
             destinations = _destinations(known, reasons, task.rules, reader.layout, file.number)
             _count(report, known, destinations, reasons)
             if reader.layout.weight:

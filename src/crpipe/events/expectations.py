@@ -1,0 +1,110 @@
+"""What a reader may know of its columns beside the layout, and which unit a value would fit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from crpipe.events.layout import Field
+
+# Units that are taken for each other, in the first of which all are given.
+_FAMILIES: tuple[dict[str, float], ...] = (
+    {"MeV": 1.0, "eV": 1e-6, "keV": 1e-3, "GeV": 1e3, "TeV": 1e6, "PeV": 1e9},
+    {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9, "ps": 1e-12},
+    {"m": 1.0, "mm": 1e-3, "cm": 1e-2, "km": 1e3},
+    {"rad": 1.0, "degrees": math.pi / 180},
+)
+_SENTINELS = {-float("9" * digits) for digits in range(1, 7)} | {-1.0, 999.0, 9999.0, 99999.0, 999999.0}
+_SENTINELS |= {sign * 10.0**power for sign in (-1, 1) for power in (9, 10, 20, 30, 38)}
+_SENTINELS |= {-(2.0**31), 2.0**31 - 1, 2.0**32 - 1}
+_DIGITS = 6  # of a float32
+_FAR = 3  # times the limit: nearer values are ordinary ones that a cut leaves out
+_SLACK = 30  # a single value may be so far from the usual medians
+
+
+@dataclass(frozen=True, slots=True)
+class Expectations:
+    """What ``crpipe plan`` and the split compare the values of a reader with; all of it may be left out.
+
+    Columns are event columns by their name, and item columns as ``item.name``, for example ``hits.time_ns``.
+
+    typical: {column: (low, high)}, between which the median of its values is without their signs and zeros.
+    units: {column: its unit in the file}, where the reader converts it.
+    flags: {item column: the name of the item column that is 0 where it has no value}.
+    axes: {event column: what saw it along the same axis}, the name of an item column, or an array
+        [layout.fixed] with the coordinate of each item.
+    weights: name of the item column by which items count in the centre of an event; empty: all alike.
+    sums: {event column: the name of the item column whose sum over an event cannot be larger}.
+    sentinel: key of the configuration for values of the ``flags`` columns that stand for none.
+    saturated: {item column: key of the configuration for its value in saturation}.
+    """
+
+    typical: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)
+    flags: Mapping[str, str] = field(default_factory=dict)
+    axes: Mapping[str, str | NDArray[Any]] = field(default_factory=dict)
+    weights: str = ""
+    sums: Mapping[str, str] = field(default_factory=dict)
+    sentinel: str = ""
+    saturated: Mapping[str, str] = field(default_factory=dict)
+
+    def in_file(self, column: str, unit: str, value: float) -> float:
+        """Return a value of a column as the file has it, before the reader converts it."""
+        factor = _factor(unit, self.units.get(column, unit))
+        written = float(value) * factor
+        return float(f"{written:.{_DIGITS}g}") if factor != 1 else written
+
+    def advise(self, column: str, column_field: Field, value: float) -> str:
+        """Guess why a value of a column is not legal, as a question; empty without a guess."""
+        key = self.saturated.get(column)
+        if key and value == math.inf:
+            return f"saturated? then name the value that it stands for, as {key}: VALUE"
+        written = self.in_file(column, column_field.unit, value)
+        if self.sentinel and column in self.flags and is_sentinel(written):
+            return f"no value? then set {self.sentinel}: {written:g}"
+        limit = max(abs(float(column_field.low)), abs(float(column_field.high)))
+        if not math.isfinite(value) or abs(value) < _FAR * limit:
+            return ""
+        low, high = self.typical.get(column, (0.0, math.inf))
+        for unit, factor in self._other_units(column, column_field.unit):
+            guess = value * factor
+            if column_field.low <= guess <= column_field.high and low / _SLACK <= abs(guess) <= high * _SLACK:
+                return self._ask(column, column_field.unit, unit)
+        return ""
+
+    def guess_unit(self, column: str, unit: str, median: float) -> str:
+        """Guess the unit that makes an unusual median usual, as a question; empty without a guess."""
+        low, high = self.typical[column]
+        for other, factor in self._other_units(column, unit):
+            if low <= median * factor <= high:
+                return self._ask(column, unit, other)
+        return ""
+
+    def _other_units(self, column: str, unit: str) -> Iterator[tuple[str, float]]:
+        """Yield the other units that a file may be in, the nearest first, and by what to multiply."""
+        expected = self.units.get(column, unit)
+        family = next((each for each in _FAMILIES if expected in each), {})
+        factors = {other: scale / family[expected] for other, scale in family.items() if other != expected}
+        yield from sorted(factors.items(), key=lambda pair: abs(math.log(pair[1])))
+
+    def _ask(self, column: str, unit: str, guess: str) -> str:
+        expected = self.units.get(column, unit)
+        converted = "" if expected == unit else f" in the file, not in {expected}"
+        return f"is it in {guess}{converted}?"
+
+
+def is_sentinel(value: float) -> bool:
+    """Return whether a value is one of those that often stand for none, such as -999."""
+    return float(f"{value:.{_DIGITS}g}") in _SENTINELS
+
+
+def _factor(unit: str, other: str) -> float:
+    """Return by what a number in one unit is multiplied to give one in another; 1 for units unknown."""
+    family = next((each for each in _FAMILIES if unit in each and other in each), {unit: 1.0, other: 1.0})
+    return family[unit] / family[other]

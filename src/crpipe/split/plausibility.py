@@ -1,0 +1,405 @@
+"""Whether the values of some events can be right: quantiles of each column, and what in them looks wrong.
+
+Only what a layout lets pass is doubted here; values outside its limits are refused by ``events.validity``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import permutations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from crpipe.events.batch import concatenate
+from crpipe.events.expectations import is_sentinel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from crpipe.events.batch import Events
+    from crpipe.events.expectations import Expectations
+    from crpipe.events.layout import Field, Layout
+
+    Floats = NDArray[np.float64]
+
+_MOST_EVENTS, _MOST_ITEMS = 1 << 15, 1 << 20  # of a sample, each
+_FEWEST = 8  # events of a file from which "in every event" means something
+_ENOUGH = 20  # events, or different values, from which a distribution means something
+_ALWAYS, _SELDOM = 0.95, 0.5  # shares of the events
+_OFTEN = 20  # times the usual number of repeats
+_FEWEST_REPEATS = 5
+_PADDING = 1e-3  # of the items
+_ALONG, _ACROSS = 0.6, 0.5  # correlation with the right axis, and of the wrong with the right one
+_ENOUGH_EVENTS = 50  # for a correlation
+_MARGIN, _OUTSIDE = 0.1, 0.05  # of the box; share of the events
+_EXCESS, _MORE = 1.01, 0.01  # of a sum; share of the events
+_NEIGHBOURS = 8
+_CHANCE = 5  # times what happens by chance
+_REMEDY = "have the files made again without it, or let the reader leave it out"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnValues:
+    """The values of one column in some events, without those that a flag calls none.
+
+    name: of item columns ``item.name``. low, median, high: quantiles of 1, 50 and 99 %. repeated: the most
+    frequent value, and share: how frequent. outside: values that are not legal.
+    """
+
+    name: str
+    unit: str
+    low: float
+    median: float
+    high: float
+    smallest: float
+    largest: float
+    repeated: float
+    share: float
+    outside: int
+
+
+@dataclass(slots=True)
+class EventSample:
+    """Some events of each of a few files, at most as many as fit a bounded memory.
+
+    files: how many share the memory. parts: the events, file after file.
+    """
+
+    layout: Layout
+    expectations: Expectations
+    files: int = 1
+    parts: list[Events] = field(default_factory=list)
+
+    def add_file(self) -> None:
+        """Begin with the events of another file."""
+        self._events, self._items = _MOST_EVENTS // self.files, _MOST_ITEMS // self.files
+
+    def add(self, block: Events) -> None:
+        """Keep the first events of a block, as far as there is room."""
+        fits = int(np.searchsorted(block.offsets(), self._items, side="right")) - 1
+        count = min(max(fits, 1), self._events, len(block))
+        if count and self._items > 0:
+            part = block.part(0, count).copy()
+            self.parts.append(part)
+            self._events -= count
+            self._items -= len(part.items)
+
+    _events: int = 0
+    _items: int = 0
+
+    def values(self) -> Iterator[_Values]:
+        """Yield the values of each column: those of the events, then those of the items."""
+        if not self.parts:
+            return
+        whole = concatenate(self.parts)
+        identities = {*self.layout.group, *self.layout.key}
+        for each in self.layout.events:
+            yield _Values(each.name, each, whole.columns[each.name], is_free=each.name not in identities)
+        positions = {each.name: place for place, each in enumerate(self.layout.items)}
+        flags = self.expectations.flags
+        for each in self.layout.items:
+            name = f"{self.layout.item}.{each.name}"
+            column = whole.items[:, positions[each.name]]
+            if name in flags:
+                column = column[whole.items[:, positions[flags[name]]] > 0]
+            is_flag = (each.low, each.high) == (0, 1)
+            yield _Values(name, each, column, is_free=not is_flag, is_item=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """Values of one column; is_free: not an identity of the event, and no flag."""
+
+    name: str
+    field: Field
+    values: NDArray[Any]
+    is_free: bool
+    is_item: bool = False
+
+    def finite(self) -> Floats:
+        values = self.values.astype(np.float64)
+        return values[np.isfinite(values)]
+
+    def summary(self) -> ColumnValues:
+        """Summarise the values; NaN where there are none."""
+        finite = self.finite()
+        outside = len(self.values) - int(
+            ((self.values >= self.field.low) & (self.values <= self.field.high)).sum()
+        )
+        if not len(finite):
+            nothing = (np.nan,) * 6
+            return ColumnValues(self.name, self.field.unit, *nothing, 0.0, outside)
+        low, median, high = np.quantile(finite, [0.01, 0.5, 0.99], method="nearest").tolist()
+        different, counts = np.unique(finite, return_counts=True)
+        top = int(np.argmax(counts))
+        return ColumnValues(
+            self.name,
+            self.field.unit,
+            low,
+            median,
+            high,
+            float(different[0]),
+            float(different[-1]),
+            float(different[top]),
+            float(counts[top] / len(finite)),
+            outside,
+        )
+
+
+def summarize_columns(sample: EventSample) -> tuple[ColumnValues, ...]:
+    """Summarise each column of the layout; empty without events."""
+    return tuple(column.summary() for column in sample.values())
+
+
+def doubtful_values(sample: EventSample) -> list[str]:
+    """Describe what looks wrong in some events, each in one line with what to do; mostly nothing."""
+    if not sample.parts:
+        return []
+    always = dict(_always(sample))
+    doubts = [text for texts in always.values() for text in texts.values()]
+    for column in sample.values():
+        if column.is_free:
+            doubts += _repeats(column, sample, always.get(column.name, {}))
+    doubts += [*_padding(sample), *_units(sample), *_axes(sample), *_sums(sample), *_dark(sample)]
+    return doubts
+
+
+# Values that stand for none, or for the largest one that can be measured.
+
+
+def _remedy(sample: EventSample, name: str, value: float, unit: str) -> str:
+    """Name what to type for a value that means none."""
+    known = sample.expectations
+    if known.sentinel and name in known.flags:
+        written = known.in_file(name, unit, value)
+        more = " (it takes every 0 for no value)" if written == 0 else ""
+        return f"set {known.sentinel}: {written:g}{more}"
+    return _REMEDY
+
+
+def _always(sample: EventSample) -> Iterator[tuple[str, dict[float, str]]]:
+    """Yield the item columns in which the same items of every event have one value: {value: what of it}.
+
+    A value that is frequent by its nature, such as 0 in counts, has items with it in most events and others
+    with it in some; one that means none has nothing between always and seldom.
+    """
+    layout, flags = sample.layout, sample.expectations.flags
+    for place, each in enumerate(layout.items if layout.fixed else ()):
+        name = f"{layout.item}.{each.name}"
+        most: dict[float, int] = {}
+        is_flag = (each.low, each.high) == (0, 1)
+        for part in sample.parts if not is_flag else ():
+            values = part.items[:, place].reshape(len(part), layout.fixed)
+            static = np.mean(values == values[:1], axis=0) >= _ALWAYS
+            if len(part) < _FEWEST or (static.mean() > _SELDOM and np.ptp(values[0]) > 0):
+                continue  # properties of the items, such as places
+            valid = np.ones(values.shape, bool)
+            if name in flags:
+                flag = [other.name for other in layout.items].index(flags[name])
+                valid = part.items[:, flag].reshape(values.shape) > 0
+            for value in np.unique(values[0, static & valid[0]]).tolist():
+                share = ((values == value) & valid).mean(axis=0)
+                always = share >= _ALWAYS
+                between = int(((share > _SELDOM) & ~always).sum())
+                if between < always.sum() > most.get(value, 0):
+                    most[value] = int(always.sum())
+        texts = {}
+        for value, count in most.items():
+            unit = f" {each.unit}" if each.unit else ""
+            remedy = _remedy(sample, name, value, each.unit)
+            texts[value] = (
+                f"{name} is {value:g}{unit} in {count} {layout.item} of every event: no value? then {remedy}"
+            )
+        yield name, texts
+
+
+def _repeats(column: _Values, sample: EventSample, known: dict[float, str]) -> Iterator[str]:
+    """Yield a value that comes far more often than its neighbours, and cannot be one of them."""
+    values = column.finite()
+    different, counts = np.unique(values, return_counts=True)
+    if len(different) == 1 and not column.is_item and len(values) >= _ENOUGH:
+        value = float(different[0])
+        if value == 0 or is_sentinel(value):
+            yield f"{column.name} is {value:g} in every event: no value? then do not train on it"
+        return
+    if len(different) <= _ENOUGH:
+        return
+    top = np.argsort(-counts, kind="stable")[:3]
+    usual = _OFTEN * float(np.quantile(counts, 0.99))
+    for at in top[counts[top] >= _FEWEST_REPEATS].tolist():
+        value, share = float(different[at]), counts[at] / len(values)
+        if value in known:
+            continue
+        often = counts[at] >= usual
+        rest = np.delete(different, at)
+        low, high = np.quantile(values[values != value], [0.01, 0.99])
+        is_far = min(abs(rest - value)) > high - low
+        written = sample.expectations.in_file(column.name, column.field.unit, value)
+        is_zero = value == 0 and not column.is_item
+        if is_far or (often and (is_sentinel(written) or is_zero)):
+            remedy = _remedy(sample, column.name, value, column.field.unit)
+            far = ", far from all others" if is_far else ""
+            yield f"{column.name} is {value:g} in {share:.2g} of the values{far}: no value? then {remedy}"
+        elif often and value == different[-1] and (key := sample.expectations.saturated.get(column.name)):
+            yield (
+                f"{column.name}: {value:g} is the largest value, and comes {counts[at]} times: saturated? "
+                f"then set {key}: {value:g}"
+            )
+
+
+def _padding(sample: EventSample) -> Iterator[str]:
+    """Yield that items hold one and the same number in all columns: rows that pad a list."""
+    layout = sample.layout
+    items = np.concatenate([part.items for part in sample.parts])
+    if layout.fixed or len(layout.items) < 2 or not len(items):  # noqa: PLR2004 - two columns tell
+        return
+    same = items[(items == items[:, :1]).all(axis=1), 0]
+    for value, count in zip(*np.unique(same, return_counts=True), strict=True):
+        padded = value == 0 or is_sentinel(float(value))
+        if padded and count >= max(_FEWEST_REPEATS, _PADDING * len(items)):
+            yield (
+                f"{count / len(items):.2g} of the {layout.item} are {value:g} in every column: rows that pad "
+                f"a list? then {_REMEDY}"
+            )
+
+
+# Units and places.
+
+
+def _units(sample: EventSample) -> Iterator[str]:
+    """Yield the columns whose median is not as the reader expects it."""
+    for column in sample.values():
+        interval = sample.expectations.typical.get(column.name)
+        sizes = np.abs(column.finite())
+        sizes = sizes[sizes > 0]
+        if interval is None or not len(sizes):
+            continue
+        median, unit = float(np.median(sizes)), column.field.unit
+        if max(abs(column.field.low), abs(column.field.high)) < median or (
+            interval[0] <= median <= interval[1]
+        ):
+            continue  # as it should be, or refused as not legal
+        guess = sample.expectations.guess_unit(column.name, unit, median) or "are units and column right?"
+        size = "median" if (column.finite() >= 0).all() else "median without sign"
+        yield (
+            f"{column.name}: {size} {median:.3g} {unit}, usually {interval[0]:g} to {interval[1]:g}: {guess} "
+            "If so, have the files made again in the right unit, or convert it in the reader"
+        )
+
+
+def _seen_places(sample: EventSample, whole: Events) -> tuple[list[str], Floats, list[tuple[float, float]]]:
+    """Return the axes, the centre of the items of each event along them [A, N], and the box of all items.
+
+    The centre is NaN for events without items.
+    """
+    layout, known = sample.layout, sample.expectations
+    positions = {each.name: place for place, each in enumerate(layout.items)}
+    weights = np.ones(len(whole.items))
+    if known.weights:
+        weights = np.square(np.maximum(whole.items[:, positions[known.weights]].astype(np.float64), 0))
+        weights[~np.isfinite(weights)] = 0
+    owners = np.repeat(np.arange(len(whole)), whole.multiplicity)
+    sums = np.bincount(owners, weights, minlength=len(whole))
+    names = [name for name in known.axes if name in whole.columns]
+    centres, box = np.full((len(names), len(whole)), np.nan), []
+    for place, name in enumerate(names):
+        axis = known.axes[name]
+        if isinstance(axis, str):
+            coordinates = whole.items[:, positions[axis]].astype(np.float64)
+        else:
+            coordinates = np.tile(np.asarray(axis, np.float64), len(whole))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            centres[place] = np.bincount(owners, weights * coordinates, minlength=len(whole)) / sums
+        box.append((float(np.nanmin(coordinates)), float(np.nanmax(coordinates))))
+    return names, centres, box
+
+
+def _axes(sample: EventSample) -> Iterator[str]:
+    """Yield places outside of all that could see them, and axes that are exchanged or run backwards."""
+    whole = concatenate(sample.parts)
+    if not sample.expectations.axes or not len(whole.items):
+        return
+    names, centres, box = _seen_places(sample, whole)
+    places = np.stack([whole.columns[name].astype(np.float64) for name in names])
+    for name, place, (low, high) in zip(names, places, box, strict=True):
+        margin = _MARGIN * (high - low)
+        share = float(np.mean((place < low - margin) | (place > high + margin)))
+        if share > _OUTSIDE:
+            yield (
+                f"{name} is outside of {low:.4g} to {high:.4g}, the box of the {sample.layout.item}, in "
+                f"{share:.0%} of the events: are its unit, sign and origin right?"
+            )
+    good = np.isfinite(centres).all(axis=0) & np.isfinite(places).all(axis=0)
+    if good.sum() < _ENOUGH_EVENTS or (np.ptp(places[:, good], axis=1) == 0).any():
+        return
+    with np.errstate(invalid="ignore", divide="ignore"):
+        linked = np.corrcoef(centres[:, good], places[:, good])[: len(names), len(names) :]
+    if not np.isfinite(linked).all():
+        return
+    axes = range(len(names))
+    best = max(permutations(axes), key=lambda order: np.abs(linked[axes, order]).sum())
+    moved = [axis for axis in axes if best[axis] != axis]
+    clear = [abs(linked[axis, best[axis]]) > max(_ALONG, abs(linked[axis, axis]) / _ACROSS) for axis in moved]
+    if moved and sum(clear) >= max(1, len(moved) - 1):
+        pairs = ", ".join(f"{names[best[axis]]} lies along {names[axis]}" for axis in moved)
+        yield (
+            f"the axes look exchanged: by the centre of the {sample.layout.item} of each event, {pairs}; "
+            "have the files made again in the right order"
+        )
+    for axis in axes:
+        if best[axis] == axis and linked[axis, axis] < -_ALONG:
+            yield (
+                f"{names[axis]} runs against the centre of the {sample.layout.item} of each event "
+                f"(correlation {linked[axis, axis]:.2f}): is its sign right?"
+            )
+
+
+def _sums(sample: EventSample) -> Iterator[str]:
+    """Yield sums over items that are larger than the event can have."""
+    whole, layout = concatenate(sample.parts), sample.layout
+    positions = {each.name: place for place, each in enumerate(layout.items)}
+    owners = np.repeat(np.arange(len(whole)), whole.multiplicity)
+    for name, item in sample.expectations.sums.items():
+        column = whole.items[:, positions[item]].astype(np.float64)
+        share = float(
+            np.mean(np.bincount(owners, column, minlength=len(whole)) > _EXCESS * whole.columns[name])
+        )
+        if share > _MORE:
+            yield (
+                f"the {layout.item} have more {item} together than the event ({name}) in {share:.0%} of the "
+                "events: are both in the same unit?"
+            )
+
+
+def _dark(sample: EventSample) -> Iterator[str]:
+    """Yield that items have no value now and then just beside the largest ones: saturated, not dead."""
+    layout, known = sample.layout, sample.expectations
+    axes = [axis for axis in known.axes.values() if not isinstance(axis, str)]
+    name = f"{layout.item}.{known.weights}"
+    if not (layout.fixed and axes and name in known.flags):
+        return
+    positions = {each.name: place for place, each in enumerate(layout.items)}
+    whole = concatenate(sample.parts)
+    shape = (len(whole), layout.fixed)
+    dark = whole.items[:, positions[known.flags[name]]].reshape(shape) == 0
+    sizes = np.where(dark, -np.inf, whole.items[:, positions[known.weights]].reshape(shape))
+    sometimes = dark & (dark.mean(axis=0) < _SELDOM)
+    if len(whole) < _ENOUGH or not sometimes.any():
+        return
+    brightest, places = sizes.argmax(axis=1), np.stack(axes, axis=1)
+    beside = {
+        item: np.argsort(np.square(places - places[item]).sum(axis=1))[1 : _NEIGHBOURS + 1]
+        for item in np.unique(brightest).tolist()
+    }
+    near = np.mean([sometimes[event, beside[item]].any() for event, item in enumerate(brightest.tolist())])
+    chance = min(1.0, _NEIGHBOURS * float(sometimes.mean()))
+    if near * len(whole) >= _FEWEST_REPEATS and near > _CHANCE * chance:
+        key = known.saturated.get(name)
+        then = f"have it written as inf and set {key}: VALUE" if key else _REMEDY
+        yield (
+            f"beside the largest {known.weights} of an event, {layout.item} without a value lie in {near:.0%}"
+            f" of the events ({chance:.1%} by chance): saturated ones, not dead? then {then}"
+        )
