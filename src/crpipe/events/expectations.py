@@ -25,7 +25,7 @@ _SENTINELS |= {sign * 10.0**power for sign in (-1, 1) for power in (9, 10, 20, 3
 _SENTINELS |= {-(2.0**31), 2.0**31 - 1, 2.0**32 - 1}
 _DIGITS = 6  # of a float32
 _FAR = 3  # times the limit: nearer values are ordinary ones that a cut leaves out
-_SLACK = 30  # a single value may be so far from the usual medians
+_SLACK = 10  # times the usual medians: a single value may be so far from them
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,23 +68,21 @@ class Expectations:
         written = self.in_file(column, column_field.unit, value)
         if self.sentinel and column in self.flags and is_sentinel(written):
             return f"no value? then set {self.sentinel}: {written:g}"
-        limit = max(abs(float(column_field.low)), abs(float(column_field.high)))
-        if not math.isfinite(value) or abs(value) < _FAR * limit:
-            return ""
+        limit = _FAR * max(abs(float(column_field.low)), abs(float(column_field.high)))
         low, high = self.typical.get(column, (0.0, math.inf))
-        for unit, factor in self._other_units(column, column_field.unit):
-            guess = value * factor
-            if column_field.low <= guess <= column_field.high and low / _SLACK <= abs(guess) <= high * _SLACK:
-                return self._ask(column, column_field.unit, unit)
-        return ""
+        if not min(limit, _SLACK * high) <= abs(value) < math.inf:
+            return ""
+        fits = {
+            unit: abs(value * factor)
+            for unit, factor in self._other_units(column, column_field.unit)
+            if column_field.low <= value * factor <= column_field.high
+        }
+        return self._nearest(column, column_field.unit, fits, low / _SLACK, high * _SLACK)
 
     def guess_unit(self, column: str, unit: str, median: float) -> str:
         """Guess the unit that makes an unusual median usual, as a question; empty without a guess."""
-        low, high = self.typical[column]
-        for other, factor in self._other_units(column, unit):
-            if low <= median * factor <= high:
-                return self._ask(column, unit, other)
-        return ""
+        guesses = {other: median * factor for other, factor in self._other_units(column, unit)}
+        return self._nearest(column, unit, guesses, *self.typical[column])
 
     def _other_units(self, column: str, unit: str) -> Iterator[tuple[str, float]]:
         """Yield the other units that a file may be in, the nearest first, and by what to multiply."""
@@ -93,7 +91,13 @@ class Expectations:
         factors = {other: scale / family[expected] for other, scale in family.items() if other != expected}
         yield from sorted(factors.items(), key=lambda pair: abs(math.log(pair[1])))
 
-    def _ask(self, column: str, unit: str, guess: str) -> str:
+    def _nearest(self, column: str, unit: str, guesses: Mapping[str, float], low: float, high: float) -> str:
+        """Ask for the unit whose value is most in the middle of an interval, or the first one."""
+        inside = {other: value for other, value in guesses.items() if low <= value <= high and value > 0}
+        if not inside:
+            return ""
+        middle = math.log(low * high) / 2 if 0 < low * high < math.inf else math.nan
+        guess = min(inside, key=lambda other: abs(math.log(inside[other]) - middle))  # of NaN, the first
         expected = self.units.get(column, unit)
         converted = "" if expected == unit else f" in the file, not in {expected}"
         return f"is it in {guess}{converted}?"

@@ -15,7 +15,7 @@ from crpipe.events.batch import concatenate
 from crpipe.events.expectations import is_sentinel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -29,7 +29,7 @@ _MOST_EVENTS, _MOST_ITEMS = 1 << 15, 1 << 20  # of a sample, each
 _FEWEST = 8  # events of a file from which "in every event" means something
 _ENOUGH = 20  # events, or different values, from which a distribution means something
 _ALWAYS, _SELDOM = 0.95, 0.5  # shares of the events
-_OFTEN = 20  # times the usual number of repeats
+_OFTEN, _BESIDE = 3, 5  # times the repeats of the values beside it, so many on each side
 _FEWEST_REPEATS = 5
 _PADDING = 1e-3  # of the items
 _ALONG, _ACROSS = 0.6, 0.5  # correlation with the right axis, and of the wrong with the right one
@@ -37,7 +37,7 @@ _ENOUGH_EVENTS = 50  # for a correlation
 _MARGIN, _OUTSIDE = 0.1, 0.05  # of the box; share of the events
 _EXCESS, _MORE = 1.01, 0.01  # of a sum; share of the events
 _NEIGHBOURS = 8
-_CHANCE = 5  # times what happens by chance
+_CHANCE = 3  # times what happens by chance
 _REMEDY = "have the files made again without it, or let the reader leave it out"
 
 
@@ -159,12 +159,34 @@ def doubtful_values(sample: EventSample) -> list[str]:
     if not sample.parts:
         return []
     always = dict(_always(sample))
-    doubts = [text for texts in always.values() for text in texts.values()]
-    for column in sample.values():
-        if column.is_free:
-            doubts += _repeats(column, sample, always.get(column.name, {}))
-    doubts += [*_padding(sample), *_units(sample), *_axes(sample), *_sums(sample), *_dark(sample)]
-    return doubts
+    texts = [text for column in always.values() for text in column.values()]
+    repeats = [doubt for column in sample.values() if column.is_free for doubt in _repeats(column, sample)]
+    # The same remedy helps where one sentinel is in several columns.
+    texts += _joined([doubt for doubt in repeats if not any(text.endswith(doubt.remedy) for text in texts)])
+    units, exchanged = list(_units(sample)), list(_exchanged(sample))
+    texts += [*_padding(sample), *_joined(units), *exchanged]
+    explained = {doubt.name for doubt in (*repeats, *units)} & {*sample.expectations.axes}
+    if not (explained or exchanged):
+        texts += _outside(sample)
+    return [*texts, *_sums(sample), *_dark(sample)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Doubt:
+    """What is wrong with one column, what it may mean, and what to do."""
+
+    name: str
+    size: str
+    meaning: str
+    remedy: str
+
+
+def _joined(doubts: Sequence[_Doubt]) -> list[str]:
+    """Join what means the same for several columns, in one line each."""
+    together: dict[str, list[str]] = {}
+    for doubt in doubts:
+        together.setdefault(f"{doubt.meaning} {doubt.remedy}", []).append(f"{doubt.name} {doubt.size}")
+    return [f"{', '.join(names)}: {meaning}" for meaning, names in together.items()]
 
 
 # Values that stand for none, or for the largest one that can be measured.
@@ -216,38 +238,34 @@ def _always(sample: EventSample) -> Iterator[tuple[str, dict[float, str]]]:
         yield name, texts
 
 
-def _repeats(column: _Values, sample: EventSample, known: dict[float, str]) -> Iterator[str]:
-    """Yield a value that comes far more often than its neighbours, and cannot be one of them."""
-    values = column.finite()
+def _repeats(column: _Values, sample: EventSample) -> Iterator[_Doubt]:
+    """Yield values that come far more often than those beside them, or are far outside of all others."""
+    values, name, unit = column.finite(), column.name, column.field.unit
     different, counts = np.unique(values, return_counts=True)
     if len(different) == 1 and not column.is_item and len(values) >= _ENOUGH:
         value = float(different[0])
         if value == 0 or is_sentinel(value):
-            yield f"{column.name} is {value:g} in every event: no value? then do not train on it"
-        return
+            yield _Doubt(name, f"is {value:g} in every event", "no value?", "then do not train on it")
     if len(different) <= _ENOUGH:
         return
-    top = np.argsort(-counts, kind="stable")[:3]
-    usual = _OFTEN * float(np.quantile(counts, 0.99))
-    for at in top[counts[top] >= _FEWEST_REPEATS].tolist():
-        value, share = float(different[at]), counts[at] / len(values)
-        if value in known:
+    for at in np.flatnonzero(counts >= _FEWEST_REPEATS).tolist():
+        value, is_largest = float(different[at]), at == len(different) - 1
+        is_zero = value == 0 and not column.is_item and name != sample.layout.weight
+        is_suspect = is_zero or is_sentinel(sample.expectations.in_file(name, unit, value))
+        if not (is_suspect or at == 0 or is_largest):
             continue
-        often = counts[at] >= usual
-        rest = np.delete(different, at)
+        beside = np.concatenate([counts[max(0, at - _BESIDE) : at], counts[at + 1 : at + 1 + _BESIDE]])
+        is_often = counts[at] >= _OFTEN * beside.max() and (beside.max() <= 2 or not is_zero)  # noqa: PLR2004
         low, high = np.quantile(values[values != value], [0.01, 0.99])
-        is_far = min(abs(rest - value)) > high - low
-        written = sample.expectations.in_file(column.name, column.field.unit, value)
-        is_zero = value == 0 and not column.is_item
-        if is_far or (often and (is_sentinel(written) or is_zero)):
-            remedy = _remedy(sample, column.name, value, column.field.unit)
-            far = ", far from all others" if is_far else ""
-            yield f"{column.name} is {value:g} in {share:.2g} of the values{far}: no value? then {remedy}"
-        elif often and value == different[-1] and (key := sample.expectations.saturated.get(column.name)):
-            yield (
-                f"{column.name}: {value:g} is the largest value, and comes {counts[at]} times: saturated? "
-                f"then set {key}: {value:g}"
-            )
+        is_far = np.abs(np.delete(different, at) - value).min() > high - low
+        if is_far or (is_often and is_suspect):
+            size = f"is {value:g} in {100 * counts[at] / len(values):.2g} % of the values"
+            far = "far from all others: " if is_far else ""
+            remedy = _remedy(sample, name, value, unit)
+            yield _Doubt(name, size, f"{far}no value?", f"then {remedy}")
+        elif is_often and is_largest and (key := sample.expectations.saturated.get(name)):
+            size = f"is at most {value:g}, and that {counts[at]} times"
+            yield _Doubt(name, size, "saturated?", f"then set {key}: {value:g}")
 
 
 def _padding(sample: EventSample) -> Iterator[str]:
@@ -260,17 +278,15 @@ def _padding(sample: EventSample) -> Iterator[str]:
     for value, count in zip(*np.unique(same, return_counts=True), strict=True):
         padded = value == 0 or is_sentinel(float(value))
         if padded and count >= max(_FEWEST_REPEATS, _PADDING * len(items)):
-            yield (
-                f"{count / len(items):.2g} of the {layout.item} are {value:g} in every column: rows that pad "
-                f"a list? then {_REMEDY}"
-            )
+            share = f"{100 * count / len(items):.2g} % of the {layout.item}"
+            yield f"{share} are {value:g} in every column: rows that pad a list? then {_REMEDY}"
 
 
 # Units and places.
 
 
-def _units(sample: EventSample) -> Iterator[str]:
-    """Yield the columns whose median is not as the reader expects it."""
+def _units(sample: EventSample) -> Iterator[_Doubt]:
+    """Yield the columns whose median is not as the reader expects it, where it is legal."""
     for column in sample.values():
         interval = sample.expectations.typical.get(column.name)
         sizes = np.abs(column.finite())
@@ -278,16 +294,15 @@ def _units(sample: EventSample) -> Iterator[str]:
         if interval is None or not len(sizes):
             continue
         median, unit = float(np.median(sizes)), column.field.unit
-        if max(abs(column.field.low), abs(column.field.high)) < median or (
-            interval[0] <= median <= interval[1]
-        ):
-            continue  # as it should be, or refused as not legal
-        guess = sample.expectations.guess_unit(column.name, unit, median) or "are units and column right?"
-        size = "median" if (column.finite() >= 0).all() else "median without sign"
-        yield (
-            f"{column.name}: {size} {median:.3g} {unit}, usually {interval[0]:g} to {interval[1]:g}: {guess} "
-            "If so, have the files made again in the right unit, or convert it in the reader"
-        )
+        is_legal = median <= max(abs(column.field.low), abs(column.field.high))
+        if is_legal and not interval[0] <= median <= interval[1]:
+            guess = sample.expectations.guess_unit(column.name, unit, median) or "are unit and column right?"
+            yield _Doubt(
+                column.name,
+                f"has a median of {median:.3g} {unit} (usually {interval[0]:g} to {interval[1]:.4g})",
+                guess,
+                "If so, have the files made again, or let the reader convert it",
+            )
 
 
 def _seen_places(sample: EventSample, whole: Events) -> tuple[list[str], Floats, list[tuple[float, float]]]:
@@ -317,23 +332,30 @@ def _seen_places(sample: EventSample, whole: Events) -> tuple[list[str], Floats,
     return names, centres, box
 
 
-def _axes(sample: EventSample) -> Iterator[str]:
-    """Yield places outside of all that could see them, and axes that are exchanged or run backwards."""
+def _outside(sample: EventSample) -> Iterator[str]:
+    """Yield the places that are outside of all that could see them."""
     whole = concatenate(sample.parts)
-    if not sample.expectations.axes or not len(whole.items):
-        return
-    names, centres, box = _seen_places(sample, whole)
-    places = np.stack([whole.columns[name].astype(np.float64) for name in names])
-    for name, place, (low, high) in zip(names, places, box, strict=True):
+    names, _, box = _seen_places(sample, whole)
+    shares = {}
+    for name, (low, high) in zip(names, box, strict=True):
         margin = _MARGIN * (high - low)
-        share = float(np.mean((place < low - margin) | (place > high + margin)))
-        if share > _OUTSIDE:
-            yield (
-                f"{name} is outside of {low:.4g} to {high:.4g}, the box of the {sample.layout.item}, in "
-                f"{share:.0%} of the events: are its unit, sign and origin right?"
-            )
+        outside = (whole.columns[name] < low - margin) | (whole.columns[name] > high + margin)
+        if np.mean(outside) > _OUTSIDE:
+            shares[name] = f"{name} (of {low:.4g} to {high:.4g}) in {np.mean(outside):.0%} of the events"
+    if shares:
+        yield (
+            f"outside of the box of the {sample.layout.item}: {', '.join(shares.values())}: are unit, sign, "
+            "origin and order of the axes right?"
+        )
+
+
+def _exchanged(sample: EventSample) -> Iterator[str]:
+    """Yield axes that are exchanged or run backwards, by what correlates with the centre of the items."""
+    whole = concatenate(sample.parts)
+    names, centres, _ = _seen_places(sample, whole)
+    places = np.array([whole.columns[name] for name in names], np.float64).reshape(len(names), -1)
     good = np.isfinite(centres).all(axis=0) & np.isfinite(places).all(axis=0)
-    if good.sum() < _ENOUGH_EVENTS or (np.ptp(places[:, good], axis=1) == 0).any():
+    if not names or good.sum() < _ENOUGH_EVENTS:
         return
     with np.errstate(invalid="ignore", divide="ignore"):
         linked = np.corrcoef(centres[:, good], places[:, good])[: len(names), len(names) :]
@@ -375,31 +397,35 @@ def _sums(sample: EventSample) -> Iterator[str]:
 
 
 def _dark(sample: EventSample) -> Iterator[str]:
-    """Yield that items have no value now and then just beside the largest ones: saturated, not dead."""
+    """Yield that items have no value, or one and the same, beside the largest ones: saturated, not dead."""
     layout, known = sample.layout, sample.expectations
     axes = [axis for axis in known.axes.values() if not isinstance(axis, str)]
     name = f"{layout.item}.{known.weights}"
-    if not (layout.fixed and axes and name in known.flags):
+    whole = concatenate(sample.parts)
+    if not (layout.fixed and axes and name in known.flags) or len(whole) < _ENOUGH:
         return
     positions = {each.name: place for place, each in enumerate(layout.items)}
-    whole = concatenate(sample.parts)
     shape = (len(whole), layout.fixed)
-    dark = whole.items[:, positions[known.flags[name]]].reshape(shape) == 0
-    sizes = np.where(dark, -np.inf, whole.items[:, positions[known.weights]].reshape(shape))
-    sometimes = dark & (dark.mean(axis=0) < _SELDOM)
-    if len(whole) < _ENOUGH or not sometimes.any():
-        return
-    brightest, places = sizes.argmax(axis=1), np.stack(axes, axis=1)
+    valid = whole.items[:, positions[known.flags[name]]].reshape(shape) > 0
+    sizes = np.where(valid, whole.items[:, positions[known.weights]].reshape(shape), np.nan)
+    brightest, places = np.nan_to_num(sizes, nan=-np.inf).argmax(axis=1), np.stack(axes, axis=1)
     beside = {
         item: np.argsort(np.square(places - places[item]).sum(axis=1))[1 : _NEIGHBOURS + 1]
         for item in np.unique(brightest).tolist()
     }
-    near = np.mean([sometimes[event, beside[item]].any() for event, item in enumerate(brightest.tolist())])
-    chance = min(1.0, _NEIGHBOURS * float(sometimes.mean()))
-    if near * len(whole) >= _FEWEST_REPEATS and near > _CHANCE * chance:
-        key = known.saturated.get(name)
-        then = f"have it written as inf and set {key}: VALUE" if key else _REMEDY
-        yield (
-            f"beside the largest {known.weights} of an event, {layout.item} without a value lie in {near:.0%}"
-            f" of the events ({chance:.1%} by chance): saturated ones, not dead? then {then}"
-        )
+    around = np.array([beside[item] for item in brightest.tolist()])
+    values = np.take_along_axis(sizes, around, axis=1)
+    common, counts = np.unique(values[np.isfinite(values)], return_counts=True)
+    masks = {"without a value": ~valid & (valid.mean(axis=0) > 1 - _ALWAYS)}
+    if len(common) and common[counts.argmax()] < np.nanmedian(sizes.max(axis=1, initial=0, where=valid)):
+        masks[f"with {common[counts.argmax()]:g}"] = sizes == common[counts.argmax()]
+    for words, mask in masks.items():
+        near = float(np.take_along_axis(mask, around, axis=1).any(axis=1).mean())
+        chance = min(1.0, _NEIGHBOURS * float(mask.mean()))
+        if near * len(whole) >= _FEWEST_REPEATS and near > _CHANCE * chance:
+            key = known.saturated.get(name)
+            yield (
+                f"beside the largest {known.weights} of an event are {layout.item} {words}, in {near:.0%} of "
+                f"the events ({chance:.1%} by chance): saturated? then "
+                + (f"have them written as inf and set {key}: VALUE" if key else _REMEDY)
+            )
