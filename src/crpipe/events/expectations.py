@@ -24,7 +24,8 @@ _SENTINELS = {-float("9" * digits) for digits in range(1, 7)} | {-1.0, 999.0, 99
 _SENTINELS |= {sign * 10.0**power for sign in (-1, 1) for power in (9, 10, 20, 30, 38)}
 _SENTINELS |= {-(2.0**31), 2.0**31 - 1, 2.0**32 - 1}
 _DIGITS = 6  # of a float32
-_FAR = 3  # times the limit: nearer values are ordinary ones that a cut leaves out
+_FAR = 3  # times the limit, or the usual medians: nearer values are ordinary ones that a cut leaves out
+_UNUSUAL = ("keV", "PeV")  # only where no other unit fits
 _SLACK = 10  # times the usual medians: a single value may be so far from them
 
 
@@ -70,7 +71,7 @@ class Expectations:
             return f"no value? then set {self.sentinel}: {written:g}"
         limit = _FAR * max(abs(float(column_field.low)), abs(float(column_field.high)))
         low, high = self.typical.get(column, (0.0, math.inf))
-        if not min(limit, _SLACK * high) <= abs(value) < math.inf:
+        if not min(limit, _FAR * high) <= abs(value) < math.inf:
             return ""
         fits = {
             unit: abs(value * factor)
@@ -94,6 +95,7 @@ class Expectations:
     def _nearest(self, column: str, unit: str, guesses: Mapping[str, float], low: float, high: float) -> str:
         """Ask for the unit whose value is most in the middle of an interval, or the first one."""
         inside = {other: value for other, value in guesses.items() if low <= value <= high and value > 0}
+        inside = {other: value for other, value in inside.items() if other not in _UNUSUAL} or inside
         if not inside:
             return ""
         middle = math.log(low * high) / 2 if 0 < low * high < math.inf else math.nan

@@ -55,8 +55,8 @@ def _reason(field: Field, value: Any, column: str, expectations: Expectations) -
 
 
 def _may_be_degrees(field: Field, value: Any) -> bool:
-    """Return whether a value that is no legal angle in rad is one in degrees."""
-    return bool(abs(value) <= _CIRCLE and field.low <= np.radians(float(value)) <= field.high)
+    """Return whether a value that is no angle in rad at all is a legal one in degrees."""
+    return bool(2 * np.pi < abs(value) <= _CIRCLE and field.low <= np.radians(float(value)) <= field.high)
 
 
 def _blame(

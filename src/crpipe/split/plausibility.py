@@ -13,6 +13,7 @@ import numpy as np
 
 from crpipe.events.batch import concatenate
 from crpipe.events.expectations import is_sentinel
+from crpipe.split.hashing import identities
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-_MOST_EVENTS, _MOST_ITEMS = 1 << 15, 1 << 20  # of a sample, each
+_MOST_EVENTS, _MOST_ITEMS = 1 << 15, 1 << 19  # of a sample, each
 _FEWEST = 8  # events of a file from which "in every event" means something
 _ENOUGH = 20  # events, or different values, from which a distribution means something
 _ALWAYS, _SELDOM = 0.95, 0.5  # shares of the events
@@ -72,6 +73,9 @@ class EventSample:
     expectations: Expectations
     files: int = 1
     parts: list[Events] = field(default_factory=list)
+    _events: int = 0
+    _items: int = 0
+    _joined: Events | None = None
 
     def add_file(self) -> None:
         """Begin with the events of another file."""
@@ -86,18 +90,24 @@ class EventSample:
             self.parts.append(part)
             self._events -= count
             self._items -= len(part.items)
+            self._joined = None
 
-    _events: int = 0
-    _items: int = 0
+    def whole(self) -> Events:
+        """Join the events of all files; there must be some."""
+        if self._joined is None:
+            self._joined = concatenate(self.parts)
+        return self._joined
 
     def values(self) -> Iterator[_Values]:
         """Yield the values of each column: those of the events, then those of the items."""
         if not self.parts:
             return
-        whole = concatenate(self.parts)
-        identities = {*self.layout.group, *self.layout.key}
+        whole = self.whole()
+        known = {*self.layout.group, *self.layout.key}
+        groups = identities([whole.columns[name] for name in self.layout.group])
         for each in self.layout.events:
-            yield _Values(each.name, each, whole.columns[each.name], is_free=each.name not in identities)
+            is_free = each.name not in known
+            yield _Values(each.name, each, whole.columns[each.name], is_free, groups=groups)
         positions = {each.name: place for place, each in enumerate(self.layout.items)}
         flags = self.expectations.flags
         for each in self.layout.items:
@@ -106,18 +116,24 @@ class EventSample:
             if name in flags:
                 column = column[whole.items[:, positions[flags[name]]] > 0]
             is_flag = (each.low, each.high) == (0, 1)
-            yield _Values(name, each, column, is_free=not is_flag, is_item=True)
+            yield _Values(name, each, column, not is_flag, is_item=True)
 
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """Values of one column; is_free: not an identity of the event, and no flag."""
+    """Values of one column; is_free: not an identity of the event, and no flag; groups: of each event."""
 
     name: str
     field: Field
     values: NDArray[Any]
     is_free: bool
     is_item: bool = False
+    groups: NDArray[np.uint64] | None = None
+
+    def groups_with(self, value: float) -> int:
+        """Count the groups of events with a value, or the items: rows of one group may share their values."""
+        equal = self.values == value
+        return int(equal.sum()) if self.groups is None else len(np.unique(self.groups[equal]))
 
     def finite(self) -> Floats:
         values = self.values.astype(np.float64)
@@ -163,7 +179,7 @@ def doubtful_values(sample: EventSample) -> list[str]:
     repeats = [doubt for column in sample.values() if column.is_free for doubt in _repeats(column, sample)]
     # The same remedy helps where one sentinel is in several columns.
     texts += _joined([doubt for doubt in repeats if not any(text.endswith(doubt.remedy) for text in texts)])
-    units, exchanged = list(_units(sample)), list(_exchanged(sample))
+    units, exchanged = list(_units(sample)), [*_swapped(sample), *_exchanged(sample)]
     texts += [*_padding(sample), *_joined(units), *exchanged]
     explained = {doubt.name for doubt in (*repeats, *units)} & {*sample.expectations.axes}
     if not (explained or exchanged):
@@ -248,16 +264,21 @@ def _repeats(column: _Values, sample: EventSample) -> Iterator[_Doubt]:
             yield _Doubt(name, f"is {value:g} in every event", "no value?", "then do not train on it")
     if len(different) <= _ENOUGH:
         return
+    # Counts are 0 by their nature, and so are items that saw nothing, and weights.
+    counts_zero = (different == np.floor(different)).all() or name == sample.layout.weight
+    counts_zero = counts_zero or (column.is_item and bool(sample.layout.fixed))
     for at in np.flatnonzero(counts >= _FEWEST_REPEATS).tolist():
         value, is_largest = float(different[at]), at == len(different) - 1
-        is_zero = value == 0 and not column.is_item and name != sample.layout.weight
-        is_suspect = is_zero or is_sentinel(sample.expectations.in_file(name, unit, value))
+        is_suspect = (value == 0 and not counts_zero) or is_sentinel(
+            sample.expectations.in_file(name, unit, value)
+        )
         if not (is_suspect or at == 0 or is_largest):
             continue
         beside = np.concatenate([counts[max(0, at - _BESIDE) : at], counts[at + 1 : at + 1 + _BESIDE]])
-        is_often = counts[at] >= _OFTEN * beside.max() and (beside.max() <= 2 or not is_zero)  # noqa: PLR2004
+        is_often = counts[at] >= _OFTEN * beside.max()
         low, high = np.quantile(values[values != value], [0.01, 0.99])
         is_far = np.abs(np.delete(different, at) - value).min() > high - low
+        is_far &= is_suspect or column.groups_with(value) >= _FEWEST_REPEATS
         if is_far or (is_often and is_suspect):
             size = f"is {value:g} in {100 * counts[at] / len(values):.2g} % of the values"
             far = "far from all others: " if is_far else ""
@@ -271,7 +292,7 @@ def _repeats(column: _Values, sample: EventSample) -> Iterator[_Doubt]:
 def _padding(sample: EventSample) -> Iterator[str]:
     """Yield that items hold one and the same number in all columns: rows that pad a list."""
     layout = sample.layout
-    items = np.concatenate([part.items for part in sample.parts])
+    items = sample.whole().items
     if layout.fixed or len(layout.items) < 2 or not len(items):  # noqa: PLR2004 - two columns tell
         return
     same = items[(items == items[:, :1]).all(axis=1), 0]
@@ -334,7 +355,9 @@ def _seen_places(sample: EventSample, whole: Events) -> tuple[list[str], Floats,
 
 def _outside(sample: EventSample) -> Iterator[str]:
     """Yield the places that are outside of all that could see them."""
-    whole = concatenate(sample.parts)
+    whole = sample.whole()
+    if not len(whole.items):
+        return
     names, _, box = _seen_places(sample, whole)
     shares = {}
     for name, (low, high) in zip(names, box, strict=True):
@@ -349,13 +372,33 @@ def _outside(sample: EventSample) -> Iterator[str]:
         )
 
 
+def _swapped(sample: EventSample) -> Iterator[str]:
+    """Yield two event columns of one unit where each has the values of the other, as far as limits show it."""
+    whole = sample.whole()
+    fields = [each for each in sample.layout.events if each.unit and len(whole)]
+    ends = {each.name: (whole.columns[each.name].min(), whole.columns[each.name].max()) for each in fields}
+
+    def fits(one: Field, other: Field) -> bool:
+        """Return whether all values of one column are legal in another."""
+        return bool(other.low <= ends[one.name][0] and ends[one.name][1] <= other.high)
+
+    for one, other in permutations(fields, 2):
+        if one.unit == other.unit and not fits(one, one) and fits(one, other) and fits(other, one):
+            yield (
+                f"{one.name} and {other.name} look exchanged: each fits the limits of the other; have the "
+                "files made again in the right order"
+            )
+
+
 def _exchanged(sample: EventSample) -> Iterator[str]:
     """Yield axes that are exchanged or run backwards, by what correlates with the centre of the items."""
-    whole = concatenate(sample.parts)
+    whole = sample.whole()
     names, centres, _ = _seen_places(sample, whole)
-    places = np.array([whole.columns[name] for name in names], np.float64).reshape(len(names), -1)
+    if not names:
+        return
+    places = np.array([whole.columns[name] for name in names], np.float64)
     good = np.isfinite(centres).all(axis=0) & np.isfinite(places).all(axis=0)
-    if not names or good.sum() < _ENOUGH_EVENTS:
+    if good.sum() < _ENOUGH_EVENTS:
         return
     with np.errstate(invalid="ignore", divide="ignore"):
         linked = np.corrcoef(centres[:, good], places[:, good])[: len(names), len(names) :]
@@ -381,7 +424,7 @@ def _exchanged(sample: EventSample) -> Iterator[str]:
 
 def _sums(sample: EventSample) -> Iterator[str]:
     """Yield sums over items that are larger than the event can have."""
-    whole, layout = concatenate(sample.parts), sample.layout
+    whole, layout = sample.whole(), sample.layout
     positions = {each.name: place for place, each in enumerate(layout.items)}
     owners = np.repeat(np.arange(len(whole)), whole.multiplicity)
     for name, item in sample.expectations.sums.items():
@@ -401,7 +444,7 @@ def _dark(sample: EventSample) -> Iterator[str]:
     layout, known = sample.layout, sample.expectations
     axes = [axis for axis in known.axes.values() if not isinstance(axis, str)]
     name = f"{layout.item}.{known.weights}"
-    whole = concatenate(sample.parts)
+    whole = sample.whole()
     if not (layout.fixed and axes and name in known.flags) or len(whole) < _ENOUGH:
         return
     positions = {each.name: place for place, each in enumerate(layout.items)}

@@ -48,8 +48,8 @@ EXPECTATIONS = Expectations(
         "energy_gev": (100, 1e11),
         "depth_m": (50, 2e4),
         "muons.energy_gev": (1, 3e4),
-        "muons.x_m": (0.05, 300),
-        "muons.y_m": (0.05, 300),
+        "muons.x_m": (0.05, 100),
+        "muons.y_m": (0.05, 100),
     },
     sums={"energy_gev": "energy_gev"},
 )
