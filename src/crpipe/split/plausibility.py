@@ -83,9 +83,11 @@ class EventSample:
 
     def add(self, block: Events) -> None:
         """Keep the first events of a block, as far as there is room."""
+        if self._events <= 0 or self._items <= 0:
+            return
         fits = int(np.searchsorted(block.offsets(), self._items, side="right")) - 1
         count = min(max(fits, 1), self._events, len(block))
-        if count and self._items > 0:
+        if count:
             part = block.part(0, count).copy()
             self.parts.append(part)
             self._events -= count
@@ -373,7 +375,7 @@ def _outside(sample: EventSample) -> Iterator[str]:
 
 
 def _swapped(sample: EventSample) -> Iterator[str]:
-    """Yield two event columns of one unit where each has the values of the other, as far as limits show it."""
+    """Yield two event columns of one unit where each has the values of the other, by their limits."""
     whole = sample.whole()
     fields = [each for each in sample.layout.events if each.unit and len(whole)]
     ends = {each.name: (whole.columns[each.name].min(), whole.columns[each.name].max()) for each in fields}

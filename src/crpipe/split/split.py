@@ -308,6 +308,8 @@ def _scatter(
         seen += [report for report in finished.files if report.bad]
         _check_quarantine(run, seen)
         read += finished.files
+        for doubt in finished.doubts:
+            run.progress.message(f"warning: {run.name}: {doubt}")
         _check_events(run, read, expected)
         done += sum(report.file.size for report in finished.files)
         run.progress.update(f"split {run.name}: reading", done, total, f"{len(seen)} files set aside")
