@@ -43,7 +43,7 @@ class Expectations:
     weights: name of the item column by which items count in the centre of an event; empty: all alike.
     sums: {event column: the name of the item column whose sum over an event cannot be larger}.
     sentinel: key of the configuration for values of the ``flags`` columns that stand for none.
-    saturated: {item column: key of the configuration for its value in saturation}.
+    saturated: {item column: its value in saturation, or the key of the configuration that names it}.
     """
 
     typical: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Expectations:
     weights: str = ""
     sums: Mapping[str, str] = field(default_factory=dict)
     sentinel: str = ""
-    saturated: Mapping[str, str] = field(default_factory=dict)
+    saturated: Mapping[str, str | float] = field(default_factory=dict)
 
     def in_file(self, column: str, unit: str, value: float) -> float:
         """Return a value of a column as the file has it, before the reader converts it."""
@@ -64,7 +64,7 @@ class Expectations:
     def advise(self, column: str, column_field: Field, value: float) -> str:
         """Guess why a value of a column is not legal, as a question; empty without a guess."""
         key = self.saturated.get(column)
-        if key and value == math.inf:
+        if isinstance(key, str) and value == math.inf:
             return f"saturated? then name the value that it stands for, as {key}: VALUE"
         written = self.in_file(column, column_field.unit, value)
         if self.sentinel and column in self.flags and is_sentinel(written):

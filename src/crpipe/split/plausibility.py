@@ -227,12 +227,12 @@ def _always(sample: EventSample) -> Iterator[tuple[str, dict[float, str]]]:
     with it in some; one that means none has nothing between always and seldom.
     """
     layout, flags = sample.layout, sample.expectations.flags
-    for place, each in enumerate(layout.items if layout.fixed else ()):
+    for position, each in enumerate(layout.items if layout.fixed else ()):
         name = f"{layout.item}.{each.name}"
         most: dict[float, int] = {}
         is_flag = (each.low, each.high) == (0, 1)
         for part in sample.parts if not is_flag else ():
-            values = part.items[:, place].reshape(len(part), layout.fixed)
+            values = part.items[:, position].reshape(len(part), layout.fixed)
             static = np.mean(values == values[:1], axis=0) >= _ALWAYS
             if len(part) < _FEWEST or (static.mean() > _SELDOM and np.ptp(values[0]) > 0):
                 continue  # properties of the items, such as places
@@ -281,14 +281,17 @@ def _repeats(column: _Values, sample: EventSample) -> Iterator[_Doubt]:
         low, high = np.quantile(values[values != value], [0.01, 0.99])
         is_far = np.abs(np.delete(different, at) - value).min() > high - low
         is_far &= is_suspect or column.groups_with(value) >= _FEWEST_REPEATS
-        if is_far or (is_often and is_suspect):
+        saturated = sample.expectations.saturated.get(name)
+        if value == saturated:
+            continue
+        if is_often and is_largest and isinstance(saturated, str) and not is_suspect:
+            size = f"is at most {value:g}, and that {counts[at]} times"
+            yield _Doubt(name, size, "saturated?", f"then set {saturated}: {value:g}")
+        elif is_far or (is_often and is_suspect):
             size = f"is {value:g} in {100 * counts[at] / len(values):.2g} % of the values"
             far = "far from all others: " if is_far else ""
             remedy = _remedy(sample, name, value, unit)
             yield _Doubt(name, size, f"{far}no value?", f"then {remedy}")
-        elif is_often and is_largest and (key := sample.expectations.saturated.get(name)):
-            size = f"is at most {value:g}, and that {counts[at]} times"
-            yield _Doubt(name, size, "saturated?", f"then set {key}: {value:g}")
 
 
 def _padding(sample: EventSample) -> Iterator[str]:
@@ -343,14 +346,14 @@ def _seen_places(sample: EventSample, whole: Events) -> tuple[list[str], Floats,
     sums = np.bincount(owners, weights, minlength=len(whole))
     names = [name for name in known.axes if name in whole.columns]
     centres, box = np.full((len(names), len(whole)), np.nan), []
-    for place, name in enumerate(names):
+    for number, name in enumerate(names):
         axis = known.axes[name]
         if isinstance(axis, str):
             coordinates = whole.items[:, positions[axis]].astype(np.float64)
         else:
             coordinates = np.tile(np.asarray(axis, np.float64), len(whole))
         with np.errstate(invalid="ignore", divide="ignore"):
-            centres[place] = np.bincount(owners, weights * coordinates, minlength=len(whole)) / sums
+            centres[number] = np.bincount(owners, weights * coordinates, minlength=len(whole)) / sums
         box.append((float(np.nanmin(coordinates)), float(np.nanmax(coordinates))))
     return names, centres, box
 
@@ -464,13 +467,13 @@ def _dark(sample: EventSample) -> Iterator[str]:
     masks = {"without a value": ~valid & (valid.mean(axis=0) > 1 - _ALWAYS)}
     if len(common) and common[counts.argmax()] < np.nanmedian(sizes.max(axis=1, initial=0, where=valid)):
         masks[f"with {common[counts.argmax()]:g}"] = sizes == common[counts.argmax()]
+    key = known.saturated.get(name)
     for words, mask in masks.items():
         near = float(np.take_along_axis(mask, around, axis=1).any(axis=1).mean())
         chance = min(1.0, _NEIGHBOURS * float(mask.mean()))
         if near * len(whole) >= _FEWEST_REPEATS and near > _CHANCE * chance:
-            key = known.saturated.get(name)
             yield (
                 f"beside the largest {known.weights} of an event are {layout.item} {words}, in {near:.0%} of "
                 f"the events ({chance:.1%} by chance): saturated? then "
-                + (f"have them written as inf and set {key}: VALUE" if key else _REMEDY)
+                f"have them written as inf{f', and set {key}: VALUE' if isinstance(key, str) else ''}"
             )

@@ -352,7 +352,7 @@ class RootFiles:
             axes=axes,
             weights="photons",
             sentinel="reader.sentinel",
-            saturated={"sensors.photons": "reader.saturated"} if self._options.saturated is None else {},
+            saturated={"sensors.photons": self._options.saturated or "reader.saturated"},
         )
 
     def rows(self, path: Path, tables: Tables) -> Iterator[Events]:

@@ -100,7 +100,12 @@ def test_events_are_as_written_for_any_blocks_and_baskets(write, monkeypatch, bl
         (0, 0, (0, 0, 1, 0), {}),
         (-3, 1e-8, (-3, 0, 1, 0), {}),
         (np.nan, 1e-8, (0, 0, 0, 0), {}),
-        (np.inf, 1e-8, (0, 0, 0, 0), {}),
+        (np.inf, 1e-8, (0, 0, 0, 0), {"sentinel": [-999, np.inf]}),
+        (-999, 1e-8, (0, 0, 0, 0), {"sentinel": -999}),
+        (-998, 1e-8, (-998, 0, 1, 0), {"sentinel": -999}),
+        (200, -999, (200, 0, 1, 0), {"sentinel": [0, -999]}),
+        (0, 1e-8, (0, 0, 0, 0), {"sentinel": [0, -999]}),
+        (-999.9, 1e-8, (0, 0, 0, 0), {"sentinel": -999.9}),  # no float32 is exactly that
         (1e10, 1e-8, (0, 0, 0, 0), {}),
         (-1e10, 1e-8, (0, 0, 0, 0), {}),
         (200, np.nan, (200, 0, 1, 0), {}),
@@ -206,8 +211,10 @@ def test_names_of_tree_and_branches_are_options(write):
     ("name", "values", "words"),
     [
         *((name, None, [f"no branch {name}", f"reader.branches.{name}"]) for name in NEEDED),
-        ("run", np.ones(EVENTS, np.float32), ["branch run: expected an integer type", "found float"]),
-        ("event", np.ones(EVENTS, np.float32), ["branch event: expected an integer type", "found float"]),
+        ("run", np.ones((EVENTS, 2), np.int32), ["branch run: expected float, double or an integer type"]),
+        ("run", np.full(EVENTS, 1.5), ["row 0: run: expected a whole number", "found 1.5"]),
+        ("event", np.full(EVENTS, np.nan), ["row 0: event: expected a whole number", "found nan"]),
+        ("event", np.full(EVENTS, 2e7, np.float32), ["event: expected a whole number up to 16777216"]),
         (
             "uvwTruth",
             np.zeros((EVENTS, 2), np.float32),
