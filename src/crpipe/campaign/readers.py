@@ -75,9 +75,18 @@ def open_reader(name: str, options: Mapping[str, Any]) -> Reader:
         if not isinstance(reader.layout, Layout):
             raise ConfigError(f"source.reader: {name}.layout is no crpipe.events.layout.Layout")
         reader.layout.check()
+        problem = expectations_of(reader).problem(reader.layout)
+        if problem:
+            raise ConfigError(f"source.reader: {name}: {problem}")
     except LayoutError as error:
         raise ConfigError(f"source.reader: {name}: {error}") from error
     return reader
+
+
+def expectations_of(reader: Reader) -> Expectations:
+    """Return what a reader knows of its values beside the layout; nothing where it declares nothing."""
+    given = getattr(reader, "expectations", None)
+    return given if isinstance(given, Expectations) else Expectations()
 
 
 def check_needs(name: str, needs: Iterable[str], tables: Iterable[str]) -> None:
@@ -129,14 +138,9 @@ class CheckedReader:
         self.name = name
         self.layout = reader.layout
         self.reader = reader
+        self.expectations = expectations_of(reader)
         self._tables = tables
         self._notes: dict[str, None] = {}
-
-    @property
-    def expectations(self) -> Expectations:
-        """What the reader knows of its values beside the layout; nothing where it declares nothing."""
-        given = getattr(self.reader, "expectations", None)
-        return given if isinstance(given, Expectations) else Expectations()
 
     @property
     def notes(self) -> list[str]:

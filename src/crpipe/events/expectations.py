@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from crpipe.events.layout import Field
+    from crpipe.events.layout import Field, Layout
 
 # Units that are taken for each other, in the first of which all are given.
 _FAMILIES: tuple[dict[str, float], ...] = (
@@ -22,8 +22,8 @@ _FAMILIES: tuple[dict[str, float], ...] = (
 )
 _SENTINELS = {-float("9" * digits) for digits in range(1, 7)} | {-1.0, 999.0, 9999.0, 99999.0, 999999.0}
 _SENTINELS |= {sign * 10.0**power for sign in (-1, 1) for power in (9, 10, 20, 30, 38)}
-_SENTINELS |= {-(2.0**31), 2.0**31 - 1, 2.0**32 - 1}
 _DIGITS = 6  # of a float32
+_SENTINELS |= {float(f"{value:.{_DIGITS}g}") for value in (-(2.0**31), 2.0**31 - 1, 2.0**32 - 1)}
 _FAR = 3  # times the limit, or the usual medians: nearer values are ordinary ones that a cut leaves out
 _UNUSUAL = ("keV", "PeV")  # only where no other unit fits
 _SLACK = 10  # times the usual medians: a single value may be so far from them
@@ -54,6 +54,18 @@ class Expectations:
     sums: Mapping[str, str] = field(default_factory=dict)
     sentinel: str = ""
     saturated: Mapping[str, str | float] = field(default_factory=dict)
+
+    def problem(self, layout: Layout) -> str:
+        """Name an item column that a layout does not have; empty when all are there.
+
+        Event columns that are not there are passed over: readers leave some out.
+        """
+        names = {each.name for each in layout.items}
+        columns = {f"{layout.item}.{name}" for name in names}
+        named = {*self.flags.values(), *self.sums.values(), *filter(None, [self.weights])}
+        named |= {axis for axis in self.axes.values() if isinstance(axis, str)}
+        wrong = sorted((named - names) | ({*self.flags, *self.saturated} - columns))
+        return f"expectations name {wrong[0]}, which is no item column" if wrong else ""
 
     def in_file(self, column: str, unit: str, value: float) -> float:
         """Return a value of a column as the file has it, before the reader converts it."""
@@ -95,11 +107,12 @@ class Expectations:
     def _nearest(self, column: str, unit: str, guesses: Mapping[str, float], low: float, high: float) -> str:
         """Ask for the unit whose value is most in the middle of an interval, or the first one."""
         inside = {other: value for other, value in guesses.items() if low <= value <= high and value > 0}
-        inside = {other: value for other, value in inside.items() if other not in _UNUSUAL} or inside
         if not inside:
             return ""
-        middle = math.log(low * high) / 2 if 0 < low * high < math.inf else math.nan
-        guess = min(inside, key=lambda other: abs(math.log(inside[other]) - middle))  # of NaN, the first
+        guess = next(iter(inside))
+        if 0 < low * high < math.inf:
+            usual = [other for other in inside if other not in _UNUSUAL] or [*inside]
+            guess = min(usual, key=lambda other: abs(math.log(inside[other]) - math.log(low * high) / 2))
         expected = self.units.get(column, unit)
         converted = "" if expected == unit else f" in the file, not in {expected}"
         return f"is it in {guess}{converted}?"

@@ -16,7 +16,7 @@ from crpipe.events.expectations import is_sentinel
 from crpipe.split.hashing import identities
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Container, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -39,6 +39,7 @@ _MARGIN, _OUTSIDE = 0.1, 0.05  # of the box; share of the events
 _EXCESS, _MORE = 1.01, 0.01  # of a sum; share of the events
 _NEIGHBOURS = 8
 _CHANCE = 3  # times what happens by chance
+_FLOATS = ("float32", "float64")
 _REMEDY = "have the files made again without it, or let the reader leave it out"
 
 
@@ -108,7 +109,7 @@ class EventSample:
         known = {*self.layout.group, *self.layout.key}
         groups = identities([whole.columns[name] for name in self.layout.group])
         for each in self.layout.events:
-            is_free = each.name not in known
+            is_free = each.name not in known and not _is_flag(each)
             yield _Values(each.name, each, whole.columns[each.name], is_free, groups=groups)
         positions = {each.name: place for place, each in enumerate(self.layout.items)}
         flags = self.expectations.flags
@@ -117,8 +118,11 @@ class EventSample:
             column = whole.items[:, positions[each.name]]
             if name in flags:
                 column = column[whole.items[:, positions[flags[name]]] > 0]
-            is_flag = (each.low, each.high) == (0, 1)
-            yield _Values(name, each, column, not is_flag, is_item=True)
+            yield _Values(name, each, column, not _is_flag(each), is_item=True)
+
+
+def _is_flag(column: Field) -> bool:
+    return (column.low, column.high) == (0, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +182,12 @@ def doubtful_values(sample: EventSample) -> list[str]:
         return []
     always = dict(_always(sample))
     texts = [text for column in always.values() for text in column.values()]
-    repeats = [doubt for column in sample.values() if column.is_free for doubt in _repeats(column, sample)]
+    repeats = [
+        doubt
+        for column in sample.values()
+        if column.is_free
+        for doubt in _repeats(column, sample, always.get(column.name, {}))
+    ]
     # The same remedy helps where one sentinel is in several columns.
     texts += _joined([doubt for doubt in repeats if not any(text.endswith(doubt.remedy) for text in texts)])
     units, exchanged = list(_units(sample)), [*_swapped(sample), *_exchanged(sample)]
@@ -230,8 +239,7 @@ def _always(sample: EventSample) -> Iterator[tuple[str, dict[float, str]]]:
     for position, each in enumerate(layout.items if layout.fixed else ()):
         name = f"{layout.item}.{each.name}"
         most: dict[float, int] = {}
-        is_flag = (each.low, each.high) == (0, 1)
-        for part in sample.parts if not is_flag else ():
+        for part in sample.parts if not _is_flag(each) else ():
             values = part.items[:, position].reshape(len(part), layout.fixed)
             static = np.mean(values == values[:1], axis=0) >= _ALWAYS
             if len(part) < _FEWEST or (static.mean() > _SELDOM and np.ptp(values[0]) > 0):
@@ -256,13 +264,13 @@ def _always(sample: EventSample) -> Iterator[tuple[str, dict[float, str]]]:
         yield name, texts
 
 
-def _repeats(column: _Values, sample: EventSample) -> Iterator[_Doubt]:
+def _repeats(column: _Values, sample: EventSample, known: Container[float]) -> Iterator[_Doubt]:
     """Yield values that come far more often than those beside them, or are far outside of all others."""
     values, name, unit = column.finite(), column.name, column.field.unit
     different, counts = np.unique(values, return_counts=True)
     if len(different) == 1 and not column.is_item and len(values) >= _ENOUGH:
         value = float(different[0])
-        if value == 0 or is_sentinel(value):
+        if (value == 0 and column.field.dtype in _FLOATS) or is_sentinel(value):
             yield _Doubt(name, f"is {value:g} in every event", "no value?", "then do not train on it")
     if len(different) <= _ENOUGH:
         return
@@ -282,7 +290,7 @@ def _repeats(column: _Values, sample: EventSample) -> Iterator[_Doubt]:
         is_far = np.abs(np.delete(different, at) - value).min() > high - low
         is_far &= is_suspect or column.groups_with(value) >= _FEWEST_REPEATS
         saturated = sample.expectations.saturated.get(name)
-        if value == saturated:
+        if value == saturated or value in known:
             continue
         if is_often and is_largest and isinstance(saturated, str) and not is_suspect:
             size = f"is at most {value:g}, and that {counts[at]} times"
