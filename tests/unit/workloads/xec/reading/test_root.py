@@ -122,6 +122,50 @@ def test_each_kind_of_sentinel_lands_in_its_flag(write, npho, time, item, option
     assert not find_invalid_events(events, reader().layout)
 
 
+def test_infinite_photons_are_no_dead_sensor(write):
+    photons, times = make_sensors(EVENTS)
+    photons[3, 7], times[3, 7] = np.inf, 1e-8
+    (reason,) = find_invalid_events(read(write(npho=photons, relative_time=times)), reader().layout).values()
+    assert reason == "sensors[7]: photons is inf, not within -9e+09 to 9e+09"
+    opened = reader()
+    assert opened.expectations.saturated == {"sensors.photons": "reader.saturated"}
+    events = concatenate(list(opened.rows(write(npho=photons, relative_time=times))))
+    reasons = find_invalid_events(events, opened.layout, opened.expectations)
+    assert reasons[3].endswith("as reader.saturated: VALUE")
+
+
+def test_a_saturated_sensor_has_its_own_flag(write):
+    photons, times = make_sensors(EVENTS)
+    photons[3, 7:10], times[3, 7:10] = [np.inf, 2500, 2499], 1e-8
+    path, options = write(npho=photons, relative_time=times), {"saturated": 2500, "sentinel": -999}
+    events = read(path, options)
+    assert reader(options).layout.items[4].name == "saturated"
+    sensors = events.items.reshape(EVENTS, SENSORS, 5)
+    assert np.array_equal(sensors[3, 7:10], [[2500, 10, 1, 1, 1], [2500, 10, 1, 1, 1], [2499, 10, 1, 1, 0]])
+    assert not find_invalid_events(events, reader(options).layout)
+    photons[3, 7:9] = 2500
+    plain = read(write("plain.root", npho=photons, relative_time=times))
+    assert np.array_equal(sensors[..., :4], plain.items.reshape(EVENTS, SENSORS, 4))
+
+
+def test_integers_for_photons_and_floats_for_numbers_are_read_where_nothing_is_lost(write):
+    npho, time = make_sensors(EVENTS)
+    whole = np.rint(np.where(npho < SENTINEL, npho, -999))
+    options = {"sentinel": -999}
+    expected = read(write(npho=whole.astype("f4"), relative_time=time), options)
+    run = np.ones(EVENTS)
+    for number, kind in enumerate(("i2", "i4", "i8")):
+        path = write(f"{number}.root", npho=whole.astype(kind), relative_time=time, run=run.astype("f4"))
+        opened = reader(options)
+        opened.totals(path)
+        assert any(note.startswith("branch npho: int") for note in opened.notes)
+        assert "branch run: float is read as an integer" in opened.notes
+        found = concatenate(list(opened.rows(path)))
+        assert np.array_equal(found.items, expected.items)
+        assert np.array_equal(found.columns["run"], expected.columns["run"])
+        assert found.columns["run"].dtype == np.int64
+
+
 def test_an_impossible_time_is_left_to_the_split(write):
     npho, time = make_sensors(EVENTS)
     npho[2, 5], time[2, 5] = 500, 1.0
