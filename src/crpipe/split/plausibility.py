@@ -39,7 +39,6 @@ _MARGIN, _OUTSIDE = 0.1, 0.05  # of the box; share of the events
 _EXCESS, _MORE = 1.01, 0.01  # of a sum; share of the events
 _NEIGHBOURS = 8
 _CHANCE = 3  # times what happens by chance
-_FLOATS = ("float32", "float64")
 _REMEDY = "have the files made again without it, or let the reader leave it out"
 
 
@@ -270,7 +269,8 @@ def _repeats(column: _Values, sample: EventSample, known: Container[float]) -> I
     different, counts = np.unique(values, return_counts=True)
     if len(different) == 1 and not column.is_item and len(values) >= _ENOUGH:
         value = float(different[0])
-        if (value == 0 and column.field.dtype in _FLOATS) or is_sentinel(value):
+        # A time or an angle may well be 0 by definition; what has a usual size is not.
+        if (value == 0 and name in sample.expectations.typical) or is_sentinel(value):
             yield _Doubt(name, f"is {value:g} in every event", "no value?", "then do not train on it")
     if len(different) <= _ENOUGH:
         return

@@ -173,7 +173,11 @@ def test_zeros_among_real_numbers_and_in_every_event():
     events.columns["energy_gev"][::9] = 0
     assert doubts(events, RAGGED)[0].startswith("energy_gev is 0 in 12 % of the values: no value?")
     events.columns["energy_gev"][:] = 0
-    assert doubts(events, RAGGED) == ["energy_gev is 0 in every event: no value? then do not train on it"]
+    (doubt,) = doubts(events, RAGGED, Expectations(typical={"energy_gev": (1, 10)}))
+    assert doubt == "energy_gev is 0 in every event: no value? then do not train on it"
+    assert doubts(events, RAGGED) == []
+    events.columns["energy_gev"][:] = -1
+    assert doubts(events, RAGGED)[0].startswith("energy_gev is -1 in every event: no value?")
 
 
 def test_rows_of_one_group_may_share_what_they_describe():

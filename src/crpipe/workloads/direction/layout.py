@@ -35,7 +35,7 @@ ENERGY = Field("energy_gev", "float64", "GeV", 0, 1e15, "energy of the neutrino 
 
 # The medians show another unit.
 EXPECTATIONS = Expectations(
-    typical={"energy_gev": (0.5, 1e9), "pulses.time_ns": (50, 1e6), "pulses.charge_pe": (0.03, 100)}
+    typical={"energy_gev": (0.5, 1e9), "pulses.time_ns": (20, 1e6), "pulses.charge_pe": (0.03, 100)}
 )
 
 
