@@ -30,6 +30,12 @@ KNOWN = Expectations(
         ("energy_gev", ENERGY, -25.3, ""),
         ("energy_gev", ENERGY, math.inf, ""),
         ("energy_gev", ENERGY, math.nan, ""),
+        (
+            "energy_gev",
+            Field("energy_gev", "float32", "GeV", 0, 1e5, "energy"),
+            2e7,
+            "is it in eV?",
+        ),  # not keV
         ("x_cm", PLACE, 239, "is it in mm?"),
         ("x_cm", PLACE, 30, ""),  # a cut leaves it out
         ("hits.time_ns", TIME, -7.5e9, "is it in ns in the file, not in s?"),
@@ -52,6 +58,14 @@ def test_without_expectations_only_limits_and_units_are_known():
     assert Expectations().advise("energy_gev", ENERGY, 52_800) == "is it in keV?"
     assert Expectations().advise("energy_gev", ENERGY, 9.0) == ""
     assert Expectations().advise("n", Field("n", "int32", "", 0, 5, "number"), 9000) == ""
+
+
+def test_a_median_is_in_the_unit_that_makes_it_most_usual():
+    known = Expectations(typical={"energy_gev": (100, 1e11)})
+    assert known.guess_unit("energy_gev", "GeV", 17.8) == "is it in TeV?"
+    assert known.guess_unit("energy_gev", "GeV", 1.78e13) == "is it in eV?"  # keV fits, but nobody writes it
+    assert known.guess_unit("energy_gev", "GeV", 1e40) == ""
+    assert Expectations(typical={"n": (1, 2)}).guess_unit("n", "", 1000) == ""
 
 
 def test_the_reason_of_an_event_has_the_guess():

@@ -151,6 +151,17 @@ def test_counts_are_0_by_their_nature():
     assert not [doubt for doubt in doubts(events, known=Expectations()) if "no value" in doubt]
 
 
+def test_tiles_without_light_are_no_doubt_in_one_event_or_in_many():
+    events = dense(events=3)
+    lights(events)[:, 5] = 0
+    flags(events)[:, 5] = 1
+    assert doubts(events) == []  # three events are too few for "every event"
+    dark = dense()
+    lights(dark)[np.random.default_rng(3).random((EVENTS, TILES)) < 0.3] = 0
+    flags(dark)[:] = 1
+    assert not [doubt for doubt in doubts(dark, known=Expectations()) if "no value" in doubt]
+
+
 def test_properties_of_the_items_are_no_sentinels():
     events = dense()
     lights(events)[:] = np.repeat([5.0, -1, 0, 7, 8, 9, 10], 7)
