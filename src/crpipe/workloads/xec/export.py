@@ -27,14 +27,20 @@ if TYPE_CHECKING:
 # The trained models as functions of the raw branches of a ROOT file, all scaling inside, for an export.
 
 
-def items_of(npho: Tensor, relative_time: Tensor, threshold: float) -> Tensor:
-    """Turn raw branches, [B, 4760] each, into the items of the layout, as the reader does: [B, 4760, 4].
+def items_of(npho: Tensor, relative_time: Tensor, options: RootFilesOptions) -> Tensor:
+    """Turn raw branches, [B, 4760] each, into the items that models read, as the reader does: [B, 4760, 4].
 
-    relative_time: in s. threshold: photons below which a sensor has no time.
+    relative_time: in s. options: of the reader; see ``flag_sensors``.
     """
-    valid = npho.abs() <= LARGEST  # false for NaN
-    timed = valid & (relative_time.abs() <= LARGEST) & (npho >= threshold)
+    valid = (npho.abs() <= LARGEST) | (npho == torch.inf)  # false for NaN
+    timed = (relative_time.abs() <= LARGEST) & (npho >= options.npho_threshold)
+    for sentinel in options.sentinel:
+        valid &= npho != npho.new_tensor(sentinel)
+        timed &= relative_time != relative_time.new_tensor(sentinel)
+    timed &= valid
     photons = torch.where(valid, npho, 0.0)
+    if options.saturated is not None:
+        photons = photons.clamp(max=options.saturated)
     time = torch.where(timed, relative_time * _NS, 0.0)
     return torch.stack([photons, time, valid.to(npho.dtype), timed.to(npho.dtype)], dim=2)
 
@@ -42,15 +48,15 @@ def items_of(npho: Tensor, relative_time: Tensor, threshold: float) -> Tensor:
 class RegressorGraph(nn.Module):
     """Predictions of all tasks from raw branches, in the order of ``outputs``."""
 
-    def __init__(self, model: GammaModel, threshold: float) -> None:
+    def __init__(self, model: GammaModel, options: RootFilesOptions) -> None:
         super().__init__()
         self.model = model
-        self.threshold = threshold
+        self.options = options
 
     def forward(self, npho: Tensor, relative_time: Tensor) -> tuple[Tensor, ...]:
         """Return each task [B, D] in the units of its columns, and its uncertainties, if any."""
         outputs: list[Tensor] = []
-        for name, (value, log_sigma) in self.model(items_of(npho, relative_time, self.threshold)).items():
+        for name, (value, log_sigma) in self.model(items_of(npho, relative_time, self.options)).items():
             outputs.append(value)
             if log_sigma is not None:
                 outputs.append(sigma_of(name, value, log_sigma, self.model.tasks[name]))
@@ -60,14 +66,14 @@ class RegressorGraph(nn.Module):
 class InpainterGraph(nn.Module):
     """Photons and times of all sensors, found from those that are valid."""
 
-    def __init__(self, model: MaskedModel, threshold: float) -> None:
+    def __init__(self, model: MaskedModel, options: RootFilesOptions) -> None:
         super().__init__()
         self.model = model
-        self.threshold = threshold
+        self.options = options
 
     def forward(self, npho: Tensor, relative_time: Tensor) -> tuple[Tensor, Tensor]:
         """Return photons and times in s, [B, 4760] each: found ones, also for the sensors that are valid."""
-        estimate = self.model(items_of(npho, relative_time, self.threshold))
+        estimate = self.model(items_of(npho, relative_time, self.options))
         return estimate.photons, estimate.time_ns / _NS
 
 
@@ -97,7 +103,7 @@ def write_regressor(
     def compared(tensors: Sequence[Tensor]) -> list[Tensor]:
         return [values / values.new_tensor(unit) for values, unit in zip(tensors, units, strict=True)]
 
-    return _write(RegressorGraph(model, threshold_of(provenance)), outputs, folder / REGRESSOR, compared)
+    return _write(RegressorGraph(model, options_of(provenance)), outputs, folder / REGRESSOR, compared)
 
 
 def write_inpainter(model: MaskedModel, provenance: Provenance, folder: Path) -> Graphs:
@@ -109,13 +115,14 @@ def write_inpainter(model: MaskedModel, provenance: Provenance, folder: Path) ->
         photons, time = tensors
         return [codec.encode_photons(photons), time * _NS / codec.time_scale]
 
-    return _write(InpainterGraph(model, threshold_of(provenance)), outputs, folder / INPAINTER, compared)
+    return _write(InpainterGraph(model, options_of(provenance)), outputs, folder / INPAINTER, compared)
 
 
-def threshold_of(provenance: Provenance) -> float:
-    """Return the photons below which a sensor has no time, as the reader of the training had it."""
-    default = RootFilesOptions().npho_threshold
-    return float(provenance.keys.get("reader.npho_threshold", default))
+def options_of(provenance: Provenance) -> RootFilesOptions:
+    """Return how the reader of the training flagged sensors: the options that ``items_of`` needs."""
+    names = ("npho_threshold", "sentinel", "saturated")
+    keys = {name: provenance.keys.get(f"reader.{name}") for name in names}
+    return RootFilesOptions(**{name: value for name, value in keys.items() if value is not None})
 
 
 def _write(
@@ -169,11 +176,13 @@ def inpainter_sections(provenance: Provenance, graphs: Graphs) -> Mapping[str, S
 def _sections(
     introduction: str, use: list[str], provenance: Provenance, graphs: Graphs
 ) -> Mapping[str, Sequence[str]]:
-    difference = graphs.description["graph"]["difference"]
+    difference, options = graphs.description["graph"]["difference"], options_of(provenance)
     deviations = [
         f"- Graph and checkpoint differ by at most {difference:.0e} of 1 + the value, in units of training.",
-        f"- Sensors of fewer than {threshold_of(provenance):g} photons have no time, as in training.",
+        f"- Sensors of fewer than {options.npho_threshold:g} photons have no time, as in training.",
     ]
+    if options.saturated is None:
+        deviations.append("- An event in which npho is inf has no prediction: training refused such events.")
     if provenance.keys.get("reader.dead"):
         deviations.append("- The graph does not know the list of dead sensors: give NaN as their photons.")
     return {
