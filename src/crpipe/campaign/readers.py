@@ -75,6 +75,12 @@ def open_reader(name: str, options: Mapping[str, Any]) -> Reader:
         if not isinstance(reader.layout, Layout):
             raise ConfigError(f"source.reader: {name}.layout is no crpipe.events.layout.Layout")
         reader.layout.check()
+        given = getattr(reader, "expectations", None)
+        if not isinstance(given, Expectations | None):
+            raise ConfigError(
+                f"source.reader: {name}.expectations: expected {Expectations.__module__}.Expectations, "
+                f"found {type(given).__name__}"
+            )
         problem = expectations_of(reader).problem(reader.layout)
         if problem:
             raise ConfigError(f"source.reader: {name}: {problem}")
@@ -85,8 +91,7 @@ def open_reader(name: str, options: Mapping[str, Any]) -> Reader:
 
 def expectations_of(reader: Reader) -> Expectations:
     """Return what a reader knows of its values beside the layout; nothing where it declares nothing."""
-    given = getattr(reader, "expectations", None)
-    return given if isinstance(given, Expectations) else Expectations()
+    return getattr(reader, "expectations", None) or Expectations()
 
 
 def check_needs(name: str, needs: Iterable[str], tables: Iterable[str]) -> None:

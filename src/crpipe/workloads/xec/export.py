@@ -125,8 +125,13 @@ def options_of(provenance: Provenance) -> RootFilesOptions:
     return RootFilesOptions(**{name: value for name, value in keys.items() if value is not None})
 
 
+def _no_value(options: RootFilesOptions) -> str:
+    """Name the values of a branch that mean none, beside those that ``LARGEST`` leaves out."""
+    return "".join(f", or {value:g}" for value in options.sentinel)
+
+
 def _write(
-    graph: nn.Module,
+    graph: RegressorGraph | InpainterGraph,
     outputs: Mapping[str, str],
     path: Path,
     compared: Callable[[Sequence[Tensor]], list[Tensor]],
@@ -137,11 +142,11 @@ def _write(
     """
     rows, checks = dict.fromkeys(_INPUTS, "events"), [example(events, events) for events in _CHECKED_EVENTS]
     exported = Graph(graph, rows, tuple(outputs), example(3, 0), TOLERANCE, checks, compared)
-    difference = exported.export(path)
+    difference, more = exported.export(path), _no_value(graph.options)
     described: dict[str, Any] = {
         "inputs": {
-            "npho": f"photons as in the file, [events, {SENSORS}]; NaN or beyond 9e9: dead",
-            "relative_time": f"in s, [events, {SENSORS}]; NaN or beyond 9e9: none",
+            "npho": f"photons as in the file, [events, {SENSORS}]; NaN or beyond 9e9{more}: dead",
+            "relative_time": f"in s, [events, {SENSORS}]; NaN or beyond 9e9{more}: none",
         },
         "outputs": dict(outputs),
         "difference": difference,
@@ -170,7 +175,7 @@ def regressor_sections(provenance: Provenance, graphs: Graphs) -> Mapping[str, S
 def inpainter_sections(provenance: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:
     """Return the lines of the card that only an inpainter can write."""
     introduction = "Finds what dead photosensors of the liquid xenon detector of MEG II would have seen."
-    return _sections(introduction, list(_use_inpainter()), provenance, graphs)
+    return _sections(introduction, list(_use_inpainter(options_of(provenance))), provenance, graphs)
 
 
 def _sections(
@@ -202,11 +207,14 @@ def _use_regressor(graphs: Graphs) -> Iterator[str]:
     yield from ("```", "")
 
 
-def _use_inpainter() -> Iterator[str]:
+def _use_inpainter(options: RootFilesOptions) -> Iterator[str]:
     yield from _opening(INPAINTER)
     yield "photons, time = session.run(None, inputs)"
-    yield "dead = ~(abs(events['npho']) <= 9e9)"
-    yield "events['npho'][dead] = photons[dead]"
+    light = "events['npho']"
+    more = "".join(f" | ({light} == {value!r})" for value in options.sentinel if abs(value) <= LARGEST)
+    lit = "" if np.inf in options.sentinel else f" | ({light} == float('inf'))"
+    yield f"dead = ~((abs({light}) <= 9e9){lit}){more}"
+    yield f"{light}[dead] = photons[dead]"
     yield from ("```", "")
 
 

@@ -129,6 +129,7 @@ def test_outputs_are_what_their_names_say(exported):
     assert {name: values.shape[1] for name, values in zip(names, found, strict=True)} == wanted
     described = graphs.description["graph"]
     assert list(described["inputs"]) == ["npho", "relative_time"]
+    assert all("beyond 9e9, or -999:" in text for text in described["inputs"].values())
     assert list(described["outputs"]) == list(names) == list(wanted)
 
 
@@ -155,7 +156,7 @@ def test_the_example_of_the_card_runs_as_it_is_printed_without_crpipe(exported, 
     assert len([line for line in lines.splitlines() if line.strip()]) <= 10
     write_stand_in(tmp_path / graphs.files[0], OUTPUTS[type(made).__name__])
     npho, time = make_sensors(4, seed=3)
-    npho[:, 7] = np.nan
+    npho[:, 7], npho[:, 8], npho[:, 9] = np.nan, -999, np.inf
     write_root(tmp_path / "gammas.root", npho, time)
     blocked = "import sys\nsys.modules['torch'] = sys.modules['crpipe'] = None\n"
     after = "\nimport numpy\nnumpy.save('after.npy', events['npho'])\n"
@@ -169,7 +170,7 @@ def test_the_example_of_the_card_runs_as_it_is_printed_without_crpipe(exported, 
         np.testing.assert_allclose(energies, time[:, 0], rtol=1e-4)
         assert all(line.endswith("energy_gev (GeV)") for line in done.stdout.splitlines())
     else:
-        dead = ~(np.abs(npho) <= 9e9)
+        dead = ~(np.abs(npho) <= 9e9) & (npho != np.inf) | (npho == -999)
         found = np.load(tmp_path / "after.npy")
         assert np.array_equal(found[~dead], npho[~dead])
         assert np.array_equal(found[dead], time[dead])
