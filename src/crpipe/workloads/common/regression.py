@@ -50,9 +50,13 @@ class QuadraticRegression(nn.Module):
         predicted = torch.stack([(terms * each).sum(dim=1) for each in self.coefficients.unbind()], dim=1)
         return torch.minimum(torch.maximum(predicted, self.low), self.high)
 
+    def standardised(self, features: Tensor) -> Tensor:
+        """Return features [B, F] about 0, with a spread of 1 in the events of the fit."""
+        return ((features - self.centre) / self.spread).clamp(-_FARTHEST, _FARTHEST)
+
     def _terms(self, features: Tensor) -> Tensor:
         """Return 1, the standardised features, and the products of any two: [B, 1 + F + F (F + 1) / 2]."""
-        z = ((features - self.centre) / self.spread).clamp(-_FARTHEST, _FARTHEST)
+        z = self.standardised(features)
         products = z.index_select(1, self.first) * z.index_select(1, self.second)
         return torch.cat([torch.ones_like(z[:, :1]), z, products], dim=1)
 

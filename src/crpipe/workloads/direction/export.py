@@ -167,7 +167,7 @@ class PulseGraph(nn.Module):
         hit = (before[ends] - before[ends - multiplicity]).clamp_max(self.most_doms)
         vectors = self._vectors(pulses, pulse, event, rank, nth, many, hit)
         size = losses.length(vectors)
-        return vectors / size, size[:, 0]
+        return vectors / size, self.model.sharpness * size[:, 0]
 
     def _vectors(
         self,
@@ -206,7 +206,7 @@ class PulseGraph(nn.Module):
         start = _start(pulses, hit, event, pulse)
         x = self.model.features(doms, event_of, start, torch.zeros_like(start))[:-1]
         x = x.view(hit.shape[0], most, -1)
-        return self.model.network(x, torch.arange(most, device=x.device) < hit[:, None])
+        return self.model.vectors(x, torch.arange(most, device=x.device) < hit[:, None]).float()
 
 
 def _start(pulses: Tensor, hit: Tensor, event: Tensor, pulse: Tensor) -> Tensor:

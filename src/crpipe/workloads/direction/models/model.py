@@ -11,8 +11,11 @@ from torch.nn import functional
 
 from crpipe.workloads.common.formulas import Gelu, atan2
 
+from crpipe.workloads.common.regression import QuadraticRegression
+from crpipe.workloads.direction.models.grouping import SUMMARY, summarise
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from crpipe.train.workload import Batch
     from crpipe.workloads.direction.models.grouping import Features
@@ -20,21 +23,57 @@ if TYPE_CHECKING:
 
 
 class DirectionModel(nn.Module):
-    """Predicts a vector for each event, which points to where the neutrino came from."""
+    """Predicts a vector for each event, which points to where the neutrino came from.
+
+    A regression on a summary of the event gives the first vector, the network corrects it. sharpness: factor of
+    the vector's length that a calibration found, which predictions apply.
+    """
+
+    sharpness: Tensor
 
     def __init__(self, features: Features, network: nn.Module) -> None:
         super().__init__()
         self.features = features
+        self.regression = QuadraticRegression(SUMMARY, 3, joint=True)
         self.network = network
+        self.register_buffer("sharpness", torch.ones(()))
 
     def forward(self, batch: Batch, turn: Tensor) -> Tensor:
         """Return vectors [B, 3] for the events of a batch that ``collate`` made, in its order.
 
         turn: [B] angle by which each event is turned about the vertical axis, in rad.
         """
+        return self._of_groups(batch, turn, self.vectors)
+
+    def estimates(self, batch: Batch, turn: Tensor) -> Tensor:
+        """Return the vectors of the regression alone, [B, 3], as ``forward`` does."""
+        return self._of_groups(batch, turn, lambda x, there: self.regression(summarise(x, there)[1]))
+
+    def summaries(self, batch: Batch, turn: Tensor) -> Tensor:
+        """Return what the regression sees: [B, SUMMARY]."""
+        return self._of_groups(batch, turn, lambda x, there: summarise(x, there)[1])
+
+    def _of_groups(self, batch: Batch, turn: Tensor, of: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         x = self.features(batch, batch["event"], batch["start"], turn)
-        vectors = [self.network(x[rows], there) for rows, there in groups_of(batch)]
-        return torch.cat(vectors).float()  # small angles need the digits that bfloat16 has not
+        parts = [of(x[rows], there) for rows, there in groups_of(batch)]
+        return torch.cat(parts).float()  # small angles need the digits that bfloat16 has not
+
+    def vectors(self, x: Tensor, there: Tensor) -> Tensor:
+        """Return vectors [E, 3] from features x [E, L, F]; there: [E, L] false for padding."""
+        with torch.no_grad():
+            _, summary = summarise(x, there)
+            first = self.regression(summary)
+        standardised = self.regression.standardised(summary)
+        return concentrated(first) + self.network(x, there, standardised)
+
+
+def concentrated(mean: Tensor) -> Tensor:
+    """Return vectors [B, 3] whose length is the concentration of directions with this mean vector.
+
+    The approximation R (3 - R^2) / (1 - R^2) for the length R of the mean (Banerjee et al. 2005).
+    """
+    square = mean.square().sum(dim=1, keepdim=True).clamp_max(_SHARPEST)
+    return mean * (3 - square) / (1 - square)
 
 
 def groups_of(batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
@@ -96,16 +135,19 @@ class SensorTransformer(nn.Module):
         super().__init__()
         width = options.width
         self.enter = nn.Linear(features, width)
-        self.event = nn.Parameter(0.02 * torch.randn(width))
+        self.event = nn.Linear(SUMMARY, width)
         self.attention = nn.ModuleList(Attention(width, options.heads) for _ in range(options.layers))
         self.feed_forward = nn.ModuleList(
             FeedForward(width, options.feedforward) for _ in range(options.layers)
         )
-        self.head = nn.Sequential(nn.Linear(width, options.head), Gelu(), nn.Linear(options.head, 3))
+        self.head = nn.Sequential(nn.Linear(width, options.head), Gelu(), _last(options.head))
 
-    def forward(self, x: Tensor, there: Tensor) -> Tensor:
-        """Return a vector for each event: x [E, L, features], there [E, L] false for padding; [E, 3]."""
-        token = self.event.expand(x.shape[0], 1, -1)
+    def forward(self, x: Tensor, there: Tensor, summary: Tensor) -> Tensor:
+        """Return a vector for each event, [E, 3].
+
+        x: [E, L, features]; there: [E, L] false for padding; summary: [E, SUMMARY], standardised.
+        """
+        token = _normed(self.event(summary))[:, None]
         x = torch.cat([token, _normed(self.enter(x))], dim=1)
         there = torch.cat([there.new_ones(x.shape[0], 1), there], dim=1)
         for attention, feed_forward in zip(self.attention, self.feed_forward, strict=True):
@@ -122,14 +164,22 @@ class SensorDeepSet(nn.Module):
         hidden = options.hidden
         self.each = nn.Sequential(nn.Linear(features, hidden), nn.SiLU(), nn.Linear(hidden, hidden))
         self.beside = nn.Sequential(nn.Linear(3 * hidden, hidden), nn.SiLU(), nn.Linear(hidden, hidden))
-        self.whole = nn.Sequential(nn.Linear(2 * hidden, hidden), nn.SiLU(), nn.Linear(hidden, 3))
+        self.whole = nn.Sequential(nn.Linear(2 * hidden + SUMMARY, hidden), nn.SiLU(), _last(hidden))
 
-    def forward(self, x: Tensor, there: Tensor) -> Tensor:
-        """Return a vector for each event: x [E, L, features], there [E, L] false for padding; [E, 3]."""
+    def forward(self, x: Tensor, there: Tensor, summary: Tensor) -> Tensor:
+        """Return a vector for each event, [E, 3]; arguments as of SensorTransformer."""
         sensors = self.each(x)
         pooled = _pooled(sensors, there)
         both = torch.cat([sensors, pooled[:, None].expand(-1, sensors.shape[1], -1)], dim=2)
-        return self.whole(_pooled(self.beside(both), there))
+        return self.whole(torch.cat([_pooled(self.beside(both), there), summary], dim=1))
+
+
+def _last(width: int) -> nn.Linear:
+    """Return a last layer that gives zero: training begins at the regression."""
+    layer = nn.Linear(width, 3)
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
 
 
 def _pooled(x: Tensor, there: Tensor) -> Tensor:
@@ -141,6 +191,7 @@ def _pooled(x: Tensor, there: Tensor) -> Tensor:
 
 # Losses between predicted vectors of any length and true directions; finite everywhere.
 
+_SHARPEST = 0.98  # square of the length of a mean vector; beyond, the concentration is only a guess
 _EPSILON = 1e-12  # below any squared length that matters
 _SMALL = 1e-2  # concentration below which a series replaces the formula
 

@@ -76,6 +76,20 @@ def shares_inside(angle: ArrayLike, kappa: ArrayLike) -> Floats:
     return elementary.expm1(-kappa * height) / elementary.expm1(-2 * kappa)
 
 
+def calibration(angle: ArrayLike, kappa: ArrayLike) -> float:
+    """Return the factor of kappa with which COVERAGE of the events are inside of their circles.
+
+    angle: in rad, kappa: [N] each. 1 without events; between 1e-3 and 1e3.
+    """
+    kappa = np.asarray(kappa, np.float64)
+    low, high = -3.0, 3.0  # powers of ten: the larger kappa, the smaller the circles
+    for _ in range(40 if len(kappa) else 0):
+        middle = (low + high) / 2
+        inside = np.mean(shares_inside(angle, 10**middle * kappa) < COVERAGE)
+        low, high = (middle, high) if inside > COVERAGE else (low, middle)
+    return float(10 ** ((low + high) / 2))
+
+
 def expected_angle(share: float, kappa: ArrayLike) -> Floats:
     """Return the angle in rad that a share of events is closer than, by von Mises-Fisher: [N].
 
