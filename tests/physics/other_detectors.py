@@ -1,6 +1,6 @@
-"""Two detectors that the project's simulators do not know: other places, other light, dead and saturated sensors.
+"""Two detectors that crpipe's simulators do not know: other places and light, dead and saturated sensors.
 
-Written for the tests alone, as short as they can be, and with formulas of their own; not physics of any detector.
+Written for the tests alone, as short as they can be, with formulas of their own; the physics of no detector.
 """
 
 import csv
@@ -16,8 +16,8 @@ C_CM_NS = 29.979
 C_M_NS = 0.29979
 
 
-# Gammas: the outer face 8 cm farther away, the two sides 3 cm; clear xenon with diffuse reflections, uneven gains,
-# two dead boards and 60 other dead sensors, small sensors that saturate, less light.
+# Gammas: the outer face 8 cm farther away, the two sides 3 cm; clear xenon with diffuse reflections, uneven
+# gains, two dead boards and 60 other dead sensors, small sensors that saturate, less light.
 
 
 def xenon_places():
@@ -32,7 +32,8 @@ def xenon_places():
 
 def dead_sensors():
     """Two boards of the inner face, and 60 sensors anywhere."""
-    boards = [row * 44 + column for corner in (900, 2710) for row in range(4) for column in range(corner, corner + 11)]
+    board = (44 * np.arange(4)[:, None] + np.arange(11)).ravel()
+    boards = np.append(900 + board, 2710 + board)
     return np.union1d(boards, np.random.default_rng(11).permutation(SENSORS)[:60])
 
 
@@ -46,12 +47,10 @@ def gammas(seed, count):
     depth = rng.exponential(4.5, count).clip(0.1, 35)
     start = rng.uniform(-20, 20, count)
     npho, time = np.zeros((count, SENSORS), np.float32), np.full((count, SENSORS), np.inf)
-    inside = np.zeros(count)
-    for _ in range(5):  # the energy of a gamma becomes light at five points around and behind its conversion
-        share = 0.2 * rng.gamma(3.0, 1 / 3.0, count)
+    shares = rng.dirichlet(np.full(5, 3.0), count)
+    for share in shares.T:  # the energy becomes light at five points around and behind the conversion
         w = depth + rng.normal(0, 1.2, count) + rng.exponential(2.0, count)
         lit = share * (w > 0.05)  # what leaves the xenon through the inner face is lost
-        inside += lit
         angle = (v + rng.normal(0, 1.8, count)) / INNER_RADIUS
         where = np.stack([-(INNER_RADIUS + w) * np.cos(angle), (INNER_RADIUS + w) * np.sin(angle)], axis=1)
         where = np.column_stack([where, u + rng.normal(0, 1.8, count)])
@@ -83,7 +82,7 @@ def gammas(seed, count):
 
 def write_gammas(folder, files, events):
     """Write gammas_N.root, N from 1, and sensors.csv."""
-    import uproot  # noqa: PLC0415 - the other detector does not need it
+    import uproot
 
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "sensors.csv").open("w", newline="") as file:
@@ -95,12 +94,13 @@ def write_gammas(folder, files, events):
         branches["run"] = np.full(events, number, np.int32)
         branches["event"] = np.arange(events, dtype=np.int32)
         with uproot.recreate(folder / f"gammas_{number:06}.root") as file:
-            tree = file.mktree("tree", {name: (each.dtype, each.shape[1:]) for name, each in branches.items()})
+            types = {name: (each.dtype, each.shape[1:]) for name, each in branches.items()}
+            tree = file.mktree("tree", types)
             tree.extend(branches)
 
 
-# Neutrinos: 61 strings on a spiral with 24 sensors each, in water: little scattering, much noise, weak light; four of
-# ten are cascades, one sensor in twenty is dead, and pulses saturate.
+# Neutrinos: 61 strings on a spiral with 24 sensors each, in water: little scattering, much noise, weak light;
+# four of ten are cascades, one sensor in twenty is dead, and pulses saturate.
 
 STRINGS, PER_STRING = 61, 24
 
@@ -115,7 +115,7 @@ def telescope_places():
 
 
 def neutrinos(seed, count):
-    """Events that trigger: truth by name, pulses of each event, and pulses (sensor, time, charge, auxiliary)."""
+    """Truth by name, pulses of each event, and the pulses: sensor, time, charge, auxiliary."""
     rng, places = np.random.default_rng([seed, 61]), telescope_places()
     dead = np.random.default_rng(13).random(len(places)) < 0.05
     truth, many, pulses = [], [], []
@@ -141,7 +141,8 @@ def neutrinos(seed, count):
         if len(np.unique(sensor)) < 6:
             continue
         late = rng.random(len(sensor)) < 0.4
-        time = direct[sensor] + late * rng.exponential(1.5 * distance[sensor]) + rng.normal(0, 2.5, len(sensor))
+        time = direct[sensor] + late * rng.exponential(1.5 * distance[sensor])
+        time += rng.normal(0, 2.5, len(sensor))
         charge = np.minimum(photons[sensor] / 5, 8).clip(1) * rng.gamma(8, 1 / 8, len(sensor))
         window = time.min() - 1500, time.max() + 1500
         dark = rng.poisson(3000e-9 * (window[1] - window[0]) * np.count_nonzero(~dead))

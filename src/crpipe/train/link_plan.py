@@ -112,7 +112,7 @@ class LinkPlan:
             give_histograms(workload, name, histograms)
 
     def training_sample(self, events: int) -> Iterator[Events]:
-        """Yield at most so many training events of the link in blocks, a random sample, the same on any rank."""
+        """Yield at most so many training events of the link: a random sample, in blocks, for any rank."""
         load = self.campaign.config.load
         loader = Loader(
             self.shards,

@@ -219,7 +219,7 @@ class Trainer:
             match.record(source, warning).write(self.plan.campaign.paths.init_from())
 
     def _fit(self) -> None:
-        """Fit what the workload fits to training events before the first step, on the leading rank for all."""
+        """Fit what the workload fits to training events, before the first step; the leading rank does it."""
         workload, model = self.workload, self.state.model
         if not isinstance(workload, Fits) or not self.loader.events:
             return

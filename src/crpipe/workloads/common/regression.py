@@ -70,7 +70,8 @@ class QuadraticRegression(nn.Module):
         self.low.copy_(ends[0])
         self.high.copy_(ends[1])
         terms = self._terms(features.to(self.centre)).cpu()
-        columns = values.double().cpu().split(values.shape[1] if self.joint else 1, dim=1)
+        true = values.double().cpu()
+        columns = [true] if self.joint else [true[:, at : at + 1] for at in range(true.shape[1])]
         self.coefficients.copy_(torch.cat([_fitted(terms, each) for each in columns], dim=1).T)
 
 

@@ -255,9 +255,10 @@ def summarise(x: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
     """Return a line fit, [E, 3], a vector to where the particle came from, and a summary, [E, SUMMARY].
 
     x: [E, L, features] as from ``Features``; there: [E, L] false for padding. The line is that of
-    scoring.line_fit, through the first pulses of the sensors alone. Lengths here are in 150 m, times in 0.5 µs.
+    scoring.line_fit, through the first pulses of the sensors alone. Lengths here are in 150 m, times in
+    0.5 µs.
     """
-    many, pulses = x[..., 7], x[..., 8:].unflatten(2, (-1, 3))
+    many, pulses = x[..., 7], x[..., 8:].reshape(*x.shape[:2], -1, 3)
     is_light = (pulses[..., 0, 2] < 0) & there
     weight = torch.where(is_light, 1.0, _NOISE) * there * (many > -1)
     charge = ((3 * _LN10 * pulses[..., 1]).exp() * (pulses[..., 2] != 0)).sum(dim=2)
@@ -269,7 +270,7 @@ def summarise(x: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
         line = _line(place, time, (on_time + _LEAST * weight) * (_HUBER / line.distance.clamp_min(_HUBER)))
     centre = _mean(place, weight)
     offset = place - centre[:, None]
-    tensor = _mean((offset[..., :, None] * offset[..., None, :]).flatten(2), weight).unflatten(1, (3, 3))
+    tensor = _mean((offset[..., :, None] * offset[..., None, :]).flatten(2), weight).view(-1, 3, 3)
     size = tensor.diagonal(dim1=1, dim2=2).sum(dim=1)
     shape = tensor / (size + _SOFT)[:, None, None]
     forward = _unit(line.velocity)
@@ -299,7 +300,7 @@ def summarise(x: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _Line(NamedTuple):
-    """A plane of light that moves: velocity [E, 3], variance of the times [E], distances of sensors [E, L]."""
+    """A moving plane of light: velocity [E, 3], variance of the times [E], distances of sensors [E, L]."""
 
     velocity: Tensor
     duration: Tensor
@@ -329,7 +330,7 @@ def _mean(values: Tensor, weight: Tensor) -> Tensor:
 
 
 def _unit(vectors: Tensor) -> Tensor:
-    """Return vectors [E, 3] with length 1, less where they are so short that their direction means nothing."""
+    """Return vectors [E, 3] of length 1, or less where they are too short to mean a direction."""
     return vectors / (torch.linalg.vector_norm(vectors, dim=1, keepdim=True) + _SOFT)
 
 

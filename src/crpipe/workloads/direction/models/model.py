@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from crpipe.workloads.common.formulas import Gelu, atan2
-
 from crpipe.workloads.common.regression import QuadraticRegression
 from crpipe.workloads.direction.models.grouping import SUMMARY, summarise
 
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
 class DirectionModel(nn.Module):
     """Predicts a vector for each event, which points to where the neutrino came from.
 
-    A regression on a summary of the event gives the first vector, the network corrects it. sharpness: factor of
-    the vector's length that a calibration found, which predictions apply.
+    A regression on a summary of the event gives the first vector, the network corrects it. sharpness: factor
+    of the vector's length that a calibration found; predictions apply it.
     """
 
     sharpness: Tensor

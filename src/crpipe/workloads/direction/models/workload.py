@@ -170,20 +170,22 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
         if self.options.loss == "von_mises_fisher":
             columns["kappa"] = float(model.sharpness) * np.linalg.norm(vectors, axis=1)
         columns["doms"] = hit
-        columns["line_fit_azimuth"], columns["line_fit_zenith"] = line_fit(events, self.places)
-        regression = self._estimates(model, events)
+        fit = line_fit(events, self.places)
+        columns["line_fit_azimuth"], columns["line_fit_zenith"] = fit
+        regression = self._estimates(model, events, fit)
         return columns | {f"baseline_{name}": values for name, values in regression.items()}
 
     def baseline(self, events: Events) -> Columns:
-        """Reconstruct by the regression alone, as ``fit`` left it in the model; with the line fit beside it."""
+        """Reconstruct by the regression alone, as ``fit`` left it in the model."""
         with torch.no_grad():
-            return self._estimates(self._model or self.model(), events)
+            return self._estimates(self._model or self.model(), events, line_fit(events, self.places))
 
-    def _estimates(self, model: DirectionModel, events: Events) -> Columns:
+    def _estimates(
+        self, model: DirectionModel, events: Events, fit: tuple[NDArray[np.float64], NDArray[np.float64]]
+    ) -> Columns:
         """Predict by the regression; where it says nothing, because it learned nothing, by the line fit."""
         vectors, _ = self.vectors(model, events, 1, of_regression=True)
         azimuth, zenith = azimuth_zenith(vectors)
-        fit = line_fit(events, self.places)
         known = np.abs(vectors).max(axis=1, initial=0) > 0
         return {"azimuth": np.where(known, azimuth, fit[0]), "zenith": np.where(known, zenith, fit[1])}
 
@@ -215,7 +217,12 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
 
         assert isinstance(model, DirectionModel)
         graph = export.PulseGraph(model, self.options.pulses_per_dom, self.options.max_doms)
-        return export.write(graph, lambda events: float(model.sharpness) * self.vectors(model, events, 1)[0], made.layout, folder)
+        return export.write(
+            graph,
+            lambda events: float(model.sharpness) * self.vectors(model, events, 1)[0],
+            made.layout,
+            folder,
+        )
 
     def card(self, made: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:  # noqa: ARG002
         """Return what a user of the graph should know; see export."""

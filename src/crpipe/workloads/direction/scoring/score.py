@@ -69,7 +69,7 @@ def score(truth: Events, prediction: Mapping[str, Any], folder: Path) -> dict[st
     """
     if "line_fit_zenith" in prediction:
         draw_all(truth, prediction, folder)
-    return metrics.measure(truth.columns, prediction)
+    return metrics.measure(truth.columns, prediction, truth.multiplicity)
 
 
 def draw_all(truth: Events, prediction: Mapping[str, Any], folder: Path) -> list[Path]:

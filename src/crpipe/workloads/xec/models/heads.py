@@ -60,8 +60,7 @@ def task_loss(residual: Tensor, log_sigma: Tensor | None, task: TaskOptions) -> 
     return smooth_l1(residual, task.beta if task.loss == "smooth_l1" else 0.0).mean(dim=1)
 
 
-# Units of the columns in which losses and corrections are about 1, until the regression is fitted: then they are
-# its resolutions.
+# Units of losses and of the network's corrections until the regression is fitted; then, its resolutions.
 UNITS: dict[Truth, tuple[float, ...]] = {
     "energy": (0.05,),
     "position": (U_CM, V_CM, 10.0),
@@ -75,25 +74,37 @@ _FINEST = 1e-3  # least resolution of the regression, in units of UNITS
 
 
 class Head(nn.Module):
-    """A small network over all tokens; gives corrections, and log sigmas behind them where it has to."""
+    """Two small networks, over all tokens and over the sums of the light, whose results are added.
+
+    Gives corrections, and log sigmas behind them where it has to. The sums are learned within a few hundred
+    steps, the tokens much later.
+    """
 
     def __init__(self, width: int, hidden: int, outputs: int) -> None:
         super().__init__()
-        last = nn.Linear(hidden, outputs)
-        nn.init.zeros_(last.weight)  # training begins at the regression
-        nn.init.zeros_(last.bias)
         self.layers = nn.Sequential(
             nn.Linear(TOKENS * width, hidden),
             nn.LayerNorm(hidden),
             Gelu(),
             nn.Linear(hidden, hidden),
             Gelu(),
-            last,
+            _last(hidden, outputs),
+        )
+        self.sums = nn.Sequential(
+            nn.Linear(SUMS, hidden), Gelu(), nn.Linear(hidden, hidden), Gelu(), _last(hidden, outputs)
         )
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Return [B, outputs] from tokens [B, 7, width]."""
-        return self.layers(tokens.flatten(1))
+    def forward(self, tokens: Tensor, sums: Tensor) -> Tensor:
+        """Return [B, outputs] from tokens [B, 7, width] and standardised sums [B, SUMS]."""
+        return self.layers(tokens.flatten(1)) + self.sums(sums)
+
+
+def _last(hidden: int, outputs: int) -> nn.Linear:
+    """Return a last layer that gives zero: training begins at the regression."""
+    layer = nn.Linear(hidden, outputs)
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
 
 
 class GammaModel(nn.Module):
@@ -108,7 +119,9 @@ class GammaModel(nn.Module):
         self.light = options.photons_at_50_mev
         self.encoder = SensorEncoder(options, places, self.light)
         self.heads = nn.ModuleDict()
-        self.names: list[Truth] = [name for name in TRUTHS if name in options.tasks]  # in whatever order given
+        self.names: list[Truth] = [
+            name for name in TRUTHS if name in options.tasks
+        ]  # in whatever order given
         for name in self.names:
             outputs = len(UNITS[name]) * (2 if options.tasks[name].loss == "gaussian_nll" else 1)
             self.heads[name] = Head(options.width, options.head, outputs)
@@ -127,8 +140,9 @@ class GammaModel(nn.Module):
         """
         encoded = self.encoder(items)
         predictions: dict[Truth, tuple[Tensor, Tensor | None]] = {}
+        sums = self.regression.standardised(encoded.sums.vector)
         for name, estimate in self._estimates(encoded.sums).items():
-            out = self.heads[name](encoded.tokens).float()
+            out = self.heads[name](encoded.tokens, sums).float()
             count, log_sigma = estimate.shape[1], None
             if out.shape[1] > count:
                 log_sigma = out[:, count:].clamp(LEAST_LOG_SIGMA, MOST_LOG_SIGMA)
@@ -218,7 +232,7 @@ def difference(name: Truth, predicted: Tensor, truth: Tensor, *, log: bool) -> T
 
 
 def sigma_of(model: GammaModel, name: Truth, value: Tensor, log_sigma: Tensor) -> Tensor:
-    """Return uncertainties [B, D] in the units of their columns, calibrated, from logs in units of the task."""
+    """Return uncertainties [B, D] in the units of their columns, calibrated, from logs in its units."""
     sigma = log_sigma.exp() * model.get_buffer(f"unit_{name}") * model.get_buffer(f"sigma_{name}")
     return sigma * value if model.tasks[name].log else sigma
 

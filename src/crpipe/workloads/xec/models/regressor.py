@@ -160,7 +160,10 @@ class Regressor:
         return total, shown
 
     def losses(
-        self, model: nn.Module, output: Mapping[str, tuple[Tensor, Tensor | None]], truth: Mapping[str, Tensor]
+        self,
+        model: nn.Module,
+        output: Mapping[Truth, tuple[Tensor, Tensor | None]],
+        truth: Mapping[Any, Tensor],
     ) -> dict[Truth, Tensor]:
         """Return the loss of each task and event, [B]."""
         losses = {}
