@@ -86,7 +86,12 @@ def run_crpipe(tree, folder):
     def verb(*words):
         command = [Path(sys.executable).parent / "crpipe", "--config", path, *words]
         done = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"}
+            command,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
         )
         assert done.returncode == 0, done.stdout + done.stderr
 
@@ -148,9 +153,17 @@ def direction_features(blocks, places):
         bright = mean(near, light * 10 ** features[:, 7])
         fit = unit_vectors(*line_fit(block, places))
         size = mean(near**2, light)
-        sums = [np.log(many), np.log(np.bincount(event, light)), np.log(np.bincount(event, light * 10 ** features[:, 7]))]
+        sums = [
+            np.log(many),
+            np.log(np.bincount(event, light)),
+            np.log(np.bincount(event, light * 10 ** features[:, 7])),
+        ]
         duration = mean((late**2)[:, None], light)
-        rows.append(np.column_stack([fit, early, last, slope, bright, size, mean(features[:, :3], light), *sums, duration]))
+        rows.append(
+            np.column_stack(
+                [fit, early, last, slope, bright, size, mean(features[:, :3], light), *sums, duration]
+            )
+        )
     return np.concatenate(rows)
 
 
@@ -159,15 +172,21 @@ class PulseSet(nn.Module):
 
     def __init__(self, width=96):
         super().__init__()
-        self.each = nn.Sequential(nn.Linear(9, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU(), nn.Linear(width, width))
-        self.whole = nn.Sequential(nn.Linear(2 * width, 128), nn.SiLU(), nn.Linear(128, 128), nn.SiLU(), nn.Linear(128, 3))
+        self.each = nn.Sequential(
+            nn.Linear(9, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU(), nn.Linear(width, width)
+        )
+        self.whole = nn.Sequential(
+            nn.Linear(2 * width, 128), nn.SiLU(), nn.Linear(128, 128), nn.SiLU(), nn.Linear(128, 3)
+        )
 
     def forward(self, x, many):
         event = torch.repeat_interleave(torch.arange(len(many)), many)
         each = self.each(x)
         mean = torch.zeros(len(many), each.shape[1]).index_add(0, event, each) / many[:, None]
         index = event[:, None].expand_as(each)
-        most = torch.zeros(len(many), each.shape[1]).scatter_reduce(0, index, each, "amax", include_self=False)
+        most = torch.zeros(len(many), each.shape[1]).scatter_reduce(
+            0, index, each, "amax", include_self=False
+        )
         return self.whole(torch.cat([mean, most], dim=1))
 
 
@@ -199,7 +218,9 @@ def boosted(x, y, tested):
     """Return the predictions of one boosted regression for each column of y."""
     columns = []
     for values in y.T:
-        trees = HistGradientBoostingRegressor(max_iter=400, learning_rate=0.06, early_stopping=True, random_state=1)
+        trees = HistGradientBoostingRegressor(
+            max_iter=400, learning_rate=0.06, early_stopping=True, random_state=1
+        )
         columns.append(trees.fit(x, values).predict(tested))
     return np.stack(columns, axis=1)
 
@@ -239,13 +260,21 @@ def direction_rows(run, train, test, seconds):
     vectors["its regression"] = unit_vectors(predicted["baseline_azimuth"], predicted["baseline_zenith"])
     angles = {name: np.degrees(opening_angle(each, true)) for name, each in vectors.items()}
     everything = np.ones(len(true), bool)
-    rows = [("mean angle, °", angles, np.mean, everything), ("median angle, °", angles, np.median, everything)]
+    rows = [
+        ("mean angle, °", angles, np.mean, everything),
+        ("median angle, °", angles, np.median, everything),
+    ]
     if "cascade" in test[1]:
         cascade = test[1]["cascade"] > 0
-        rows += [("mean of tracks, °", angles, np.mean, ~cascade), ("mean of cascades, °", angles, np.mean, cascade)]
+        rows += [
+            ("mean of tracks, °", angles, np.mean, ~cascade),
+            ("mean of cascades, °", angles, np.mean, cascade),
+        ]
     inside = shares_inside(np.radians(angles["crpipe"]), predicted["kappa"]) < COVERAGE
     rank = np.argsort(np.argsort(predicted["kappa"], kind="stable"))
-    coverage = {"all": inside.mean()} | {f"quarter {part + 1}": inside[4 * rank // len(rank) == part].mean() for part in range(4)}
+    coverage = {"all": inside.mean()} | {
+        f"quarter {part + 1}": inside[4 * rank // len(rank) == part].mean() for part in range(4)
+    }
     return rows, spent, coverage
 
 
@@ -255,7 +284,10 @@ def direction_rows(run, train, test, seconds):
 def gamma_features(blocks, places):
     """Return 33 features of each event, and its light and the centre of it, which the trees correct."""
     rows, simple = [], []
-    u, v = places[FACE_IDS["inner"], 2], INNER_RADIUS * np.arctan2(*places[FACE_IDS["inner"], 1::-1].T * [[1], [-1]])
+    u, v = (
+        places[FACE_IDS["inner"], 2],
+        INNER_RADIUS * np.arctan2(*places[FACE_IDS["inner"], 1::-1].T * [[1], [-1]]),
+    )
     for block in blocks:
         sensors = block.items.reshape(len(block), -1, 4)
         light = np.where(sensors[..., 2] > 0, sensors[..., 0], 0).clip(0).astype(np.float64)
@@ -267,10 +299,22 @@ def gamma_features(blocks, places):
         whole = inner.sum(axis=1).clip(1)
         rings = [(inner * (away < radius)).sum(axis=1) / whole for radius in (3, 5, 8, 12, 20)]
         mean = np.stack([(inner @ axis) / whole for axis in (u, v)], axis=1)
-        width = [np.sqrt(np.maximum(inner @ axis**2 / whole - m**2, 0)) for axis, m in zip((u, v), mean.T, strict=True)]
+        width = [
+            np.sqrt(np.maximum(inner @ axis**2 / whole - m**2, 0))
+            for axis, m in zip((u, v), mean.T, strict=True)
+        ]
         depth = np.sqrt(whole**2 / square)
         timed = sensors[..., 3] > 0
-        columns = [np.log(by_face.clip(1)), by_face / total[:, None], np.log(total), centre, mean, depth, *rings, *width]
+        columns = [
+            np.log(by_face.clip(1)),
+            by_face / total[:, None],
+            np.log(total),
+            centre,
+            mean,
+            depth,
+            *rings,
+            *width,
+        ]
         columns += [np.log(light.max(axis=1).clip(1)), light.max(axis=1) / total, timed.sum(axis=1)]
         rows.append(np.column_stack(columns))
         simple.append(np.column_stack([np.log(total), centre, np.zeros(len(block))]))
@@ -284,7 +328,9 @@ class SensorSet(nn.Module):
         super().__init__()
         self.places = torch.from_numpy(places / np.abs(places).max(axis=0)).float()
         self.each = nn.Sequential(nn.Linear(8, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU())
-        self.whole = nn.Sequential(nn.Linear(2 * width + 1, 128), nn.SiLU(), nn.Linear(128, 128), nn.SiLU(), nn.Linear(128, 4))
+        self.whole = nn.Sequential(
+            nn.Linear(2 * width + 1, 128), nn.SiLU(), nn.Linear(128, 128), nn.SiLU(), nn.Linear(128, 4)
+        )
 
     def forward(self, items):
         photons = (items[..., 0] * items[..., 2]).clamp_min(0)
@@ -299,7 +345,9 @@ def gamma_rows(run, train, test, seconds):
     """Return, for each metric, the values of each event and method, and how they become one number."""
     places = read_sensor_map(side_table(run, "sensors"))
     truth = [
-        np.column_stack([np.log(each[1]["energy_gev"]), *(each[1][f"{name}_cm"] for name in "uvw")]).astype(np.float64)
+        np.column_stack([np.log(each[1]["energy_gev"]), *(each[1][f"{name}_cm"] for name in "uvw")]).astype(
+            np.float64
+        )
         for each in (train, test)
     ]
     begin = time.process_time()
@@ -310,7 +358,8 @@ def gamma_rows(run, train, test, seconds):
     model = SensorSet(places)
     centre, spread = truth[0].mean(axis=0), truth[0].std(axis=0)
     items, items_test = (
-        torch.from_numpy(np.concatenate([block.items.reshape(len(block), -1, 4) for block in each[0]])) for each in (train, test)
+        torch.from_numpy(np.concatenate([block.items.reshape(len(block), -1, 4) for block in each[0]]))
+        for each in (train, test)
     )
     target = torch.from_numpy((truth[0] - centre) / spread).float()
     batches = ((items[index], target[index]) for index in shuffled(len(items), 32))
@@ -320,16 +369,25 @@ def gamma_rows(run, train, test, seconds):
     values["plain DeepSet"] = of_set * spread + centre
     predicted = predict(run, test[0])
     for name, prefix in (("crpipe", ""), ("its regression", "baseline_")):
-        columns = [np.log(np.maximum(predicted[f"{prefix}energy_gev"], 1e-6)), *(predicted[f"{prefix}{axis}_cm"] for axis in "uvw")]
+        columns = [
+            np.log(np.maximum(predicted[f"{prefix}energy_gev"], 1e-6)),
+            *(predicted[f"{prefix}{axis}_cm"] for axis in "uvw"),
+        ]
         values[name] = np.column_stack(columns).astype(np.float64)
     rows = []
     everything, deep = np.ones(len(truth[1]), bool), test[1]["w_cm"] >= 2
     energy = {name: 100 * np.expm1(each[:, 0] - truth[1][:, 0]) for name, each in values.items()}
-    for words, part in (("energy, %", everything), ("energy, w < 2 cm, %", ~deep), ("energy, w ≥ 2 cm, %", deep)):
+    for words, part in (
+        ("energy, %", everything),
+        ("energy, w < 2 cm, %", ~deep),
+        ("energy, w ≥ 2 cm, %", deep),
+    ):
         rows.append((words, energy, half_width, part))
     for at, axis in enumerate("uvw", 1):
         off = {name: np.abs(each[:, at] - truth[1][:, at]) for name, each in values.items()}
-        rows.append((f"{axis}, cm", off, lambda values, **axis: np.quantile(values, 0.6827, **axis), everything))
+        rows.append(
+            (f"{axis}, cm", off, lambda values, **axis: np.quantile(values, 0.6827, **axis), everything)
+        )
     return rows, spent, {}
 
 
@@ -364,9 +422,15 @@ def compared(rows):
         drawn = {name: number(each[resampled], axis=1) for name, each in values.items()}
         rest = [name for name in METHODS if name != "crpipe"]
         line = [f"{value[name]:.3g} ± {drawn[name].std():.2g}" for name in METHODS]
-        line += [f"{value['crpipe'] - value[name]:+.2g} ± {(drawn['crpipe'] - drawn[name]).std():.2g}" for name in rest]
+        line += [
+            f"{value['crpipe'] - value[name]:+.2g} ± {(drawn['crpipe'] - drawn[name]).std():.2g}"
+            for name in rest
+        ]
         lines.append(f"| {words} | {' | '.join(line)} |")
-        numbers[words] = {name: [value["crpipe"] - value[name], float((drawn["crpipe"] - drawn[name]).std())] for name in rest}
+        numbers[words] = {
+            name: [value["crpipe"] - value[name], float((drawn["crpipe"] - drawn[name]).std())]
+            for name in rest
+        }
     return lines, numbers
 
 
@@ -384,9 +448,15 @@ def measure(name, folder, seconds, events):
     lines, numbers = compared(rows)
     sizes = f"{len(train[1]['run' if kind == 'xec' else 'zenith']):,} training and {int(rows[0][3].sum()):,} test events"
     head = ["", *METHODS, *(f"crpipe − {each}" for each in METHODS if each != "crpipe")]
-    words = f"**{name}**, {sizes}; CPU seconds: crpipe and DeepSet {spent:.0f}, trees {cpu['boosted trees']:.0f}."
+    words = (
+        f"**{name}**, {sizes}; CPU seconds: crpipe and DeepSet {spent:.0f}, trees {cpu['boosted trees']:.0f}."
+    )
     if coverage:
-        words += " Events in the 68 % circles of κ: " + ", ".join(f"{each} {100 * value:.1f} %" for each, value in coverage.items()) + "."
+        words += (
+            " Events in the 68 % circles of κ: "
+            + ", ".join(f"{each} {100 * value:.1f} %" for each, value in coverage.items())
+            + "."
+        )
     return [words, "", f"| {' | '.join(head)} |", "|---" * len(head) + "|", *lines, ""], numbers
 
 
@@ -397,7 +467,9 @@ def write_pages(tables):
         mine = [line for name, lines in tables.items() if DETECTORS[name][0] == kind for line in lines]
         if mine:
             text = "\n".join([f"Measured on {datetime.datetime.now(datetime.UTC):%d %B %Y}:", "", *mine])
-            block = re.compile("(<!-- strong baselines -->\n).*?(<!-- end of strong baselines -->)", re.DOTALL)
+            block = re.compile(
+                "(<!-- strong baselines -->\n).*?(<!-- end of strong baselines -->)", re.DOTALL
+            )
             page.write_text(block.sub(lambda found: found[1] + text + found[2], page.read_text()))
 
 

@@ -209,8 +209,9 @@ class Trainer:
             self._refuse_not_finite(source)
             say(f"link {self.link.name}: goes on after {train.start_after}, from {source.path}")
             return
-        self._fit()  # what the other training fitted replaces it, where the model has it under that name
         match = state.init_from(checkpoint, train.init_map)
+        self._fit()  # after it, because it may have scaled what the fit sees
+        state.init_from(checkpoint, train.init_map)  # and what it fitted itself counts, not this fit
         self._refuse_not_finite(source)
         say(match.describe())
         if not train.init_map:

@@ -114,11 +114,18 @@ class Validator:
         self._receipt_path = plan.campaign.paths.best_receipt(plan.link.name)
         # This rank's blocks, each with its number, which decides on its random numbers.
         self._blocks: list[tuple[int, Events]] = []
-        self._calibrates = isinstance(self._workload, Calibrates) and any(
-            count_held_out(shards, "validation") for shards in plan.validation
-        )
-        if train.validate_steps or self._calibrates:
-            self._blocks = self._read_sample()
+        has_events = any(count_held_out(shards, "validation") for shards in plan.validation)
+        if train.validate_steps:
+            if not has_events:
+                raise ConfigError(
+                    f"train.validate_steps: there are no validation events in {plan.validation[0].bulk}"
+                    f"{' and the folders after it' if len(plan.validation) > 1 else ''}; raise "
+                    "split.validation_fraction, or set train.validate_steps: 0"
+                )
+            self._blocks = list(self._read_sample(train.validate_events))
+        self._calibrates = isinstance(self._workload, Calibrates) and has_events
+        if isinstance(self._workload, Calibrates) and not self._calibrates:
+            say("no validation events: predicted uncertainties are not calibrated")
         self._metric: Metric | None = None
         if train.keep_best:
             self._metric = find_metric(train.keep_best, self._workload, train.workload)
@@ -238,13 +245,17 @@ class Validator:
     # Uncertainties, corrected by what they are in the sample.
 
     def calibrate(self) -> None:
-        """Calibrate the model on the sample, with the averaged weights, alike on all ranks."""
+        """Calibrate the model on validation events, with the averaged weights, alike on all ranks.
+
+        The events are the same whatever train.validate_steps and train.validate_events are: these may change
+        without changing a checkpoint. They are read block by block.
+        """
         workload, state = self._workload, self._state
         if not isinstance(workload, Calibrates) or not self._calibrates:
             return
         mine = []
         with _as_evaluated(state), torch.no_grad():
-            for number, events in self._blocks:
+            for number, events in self._read_sample(workload.calibration_events):
                 state.seed_random(self._plan.campaign.config.seed, number, _STREAM, 0)
                 with WorkloadCall(workload, "deviations", events):
                     mine.append((number, workload.deviations(state.model, events, state.generator)))
@@ -256,30 +267,21 @@ class Validator:
 
     # What is measured: the losses, and the workload's own numbers.
 
-    def _read_sample(self) -> list[tuple[int, Events]]:
-        """Read this rank's blocks of the sample; raise ConfigError when it is empty."""
-        config, ranges = self._plan.campaign.config, self._plan.validation
+    def _read_sample(self, most: int) -> Iterator[tuple[int, Events]]:
+        """Read this rank's blocks of a sample of at most so many events, each with its number."""
+        config = self._plan.campaign.config
         budget = config.load.budget_items
         parts = held_out(
-            ranges,
+            self._plan.validation,
             "validation",
-            events=config.train.validate_events,
+            events=most,
             batch_events=min(BLOCK_EVENTS, config.load.batch_events),
             budget_items=budget,
             seed=config.seed,
         )
-        blocks = []
-        number = -1
         for number, events in enumerate(regroup((events for _, events in parts), BLOCK_EVENTS, budget)):
             if number % self._world.size == self._world.rank:
-                blocks.append((number, events.copy()))  # it may be a view of all events read
-        if number < 0:
-            raise ConfigError(
-                f"train.validate_steps: there are no validation events in {ranges[0].bulk}"
-                f"{' and the folders after it' if len(ranges) > 1 else ''}; raise split.validation_fraction, "
-                "or set train.validate_steps: 0"
-            )
-        return blocks
+                yield number, events.copy()  # it may be a view of all events read
 
     def _means(self) -> dict[str, float]:
         """Return the means over the whole sample, the same on all ranks; those that are not finite, too."""

@@ -220,19 +220,24 @@ class Fits(Protocol):
 
 @runtime_checkable
 class Calibrates(Protocol):
-    """A workload that corrects its uncertainties by what they are in held-out events."""
+    """A workload that corrects its uncertainties by what they are in held-out events.
+
+    calibration_events: events that it needs, at most.
+    """
+
+    calibration_events: int
 
     def deviations(self, model: nn.Module, events: Events, generator: torch.Generator) -> Columns:
         """Compare predictions with the truth: arrays [N], from predictions without any correction.
 
-        Called as ``validate`` is, on the same events (train.validate_events).
+        Called as ``validate`` is, on validation events.
         """
 
     def calibrate(self, model: nn.Module, deviations: Columns) -> None:
         """Set the corrections, which are buffers of the model that only ``predict`` and an export use.
 
-        deviations: of all events of the sample, in their order. Called for each checkpoint of
-        train.keep_best and at the end of a link, where validation events exist.
+        deviations: of all events of the sample, in their order; some may be NaN. Called for each checkpoint
+        of train.keep_best and at the end of a link, where there are validation events.
         """
 
 

@@ -14,7 +14,14 @@ from crpipe.inference.export import Graphs
 from crpipe.inference.onnx_graph import Graph
 from crpipe.workloads.direction.layout import TRUTH
 from crpipe.workloads.direction.models import model as losses
-from crpipe.workloads.direction.models.grouping import AUXILIARY, PULSES_AT_ONCE, SENSOR, SENSOR_IDS, TIME
+from crpipe.workloads.direction.models.grouping import (
+    AUXILIARY,
+    PULSES_AT_ONCE,
+    SENSOR,
+    SENSOR_IDS,
+    TIME,
+    summarise,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -206,7 +213,8 @@ class PulseGraph(nn.Module):
         start = _start(pulses, hit, event, pulse)
         x = self.model.features(doms, event_of, start, torch.zeros_like(start))[:-1]
         x = x.view(hit.shape[0], most, -1)
-        return self.model.vectors(x, torch.arange(most, device=x.device) < hit[:, None]).float()
+        there = torch.arange(most, device=x.device) < hit[:, None]
+        return self.model.corrected(x, there, summarise(x, there))
 
 
 def _start(pulses: Tensor, hit: Tensor, event: Tensor, pulse: Tensor) -> Tensor:

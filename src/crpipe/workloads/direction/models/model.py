@@ -14,11 +14,14 @@ from crpipe.workloads.common.regression import QuadraticRegression
 from crpipe.workloads.direction.models.grouping import SUMMARY, summarise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from crpipe.train.workload import Batch
     from crpipe.workloads.direction.models.grouping import Features
     from crpipe.workloads.direction.options import DeepSetOptions, FlatTransformerOptions
+
+
+_PAIRS = 1 << 20  # of sensors, whose distances are in memory at a time
 
 
 class DirectionModel(nn.Module):
@@ -42,28 +45,33 @@ class DirectionModel(nn.Module):
 
         turn: [B] angle by which each event is turned about the vertical axis, in rad.
         """
-        return self._of_groups(batch, turn, self.vectors)
+        x = self._features(batch, turn)
+        summary = self._summaries(x, batch)
+        parts, first = [], 0
+        for rows, there in groups_of(batch):
+            parts.append(self.corrected(x[rows], there, summary[first : first + len(rows)]))
+            first += len(rows)
+        return torch.cat(parts)
 
     def estimates(self, batch: Batch, turn: Tensor) -> Tensor:
         """Return the vectors of the regression alone, [B, 3], as ``forward`` does."""
-        return self._of_groups(batch, turn, lambda x, there: self.regression(summarise(x, there)[1]))
+        return self.regression(self.summaries(batch, turn))
 
     def summaries(self, batch: Batch, turn: Tensor) -> Tensor:
         """Return what the regression sees: [B, SUMMARY]."""
-        return self._of_groups(batch, turn, lambda x, there: summarise(x, there)[1])
+        return self._summaries(self._features(batch, turn), batch)
 
-    def _of_groups(self, batch: Batch, turn: Tensor, of: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        x = self.features(batch, batch["event"], batch["start"], turn)
-        parts = [of(x[rows], there) for rows, there in groups_of(batch)]
-        return torch.cat(parts).float()  # small angles need the digits that bfloat16 has not
+    def _features(self, batch: Batch, turn: Tensor) -> Tensor:
+        return self.features(batch, batch["event"], batch["start"], turn)
 
-    def vectors(self, x: Tensor, there: Tensor) -> Tensor:
-        """Return vectors [E, 3] from features x [E, L, F]; there: [E, L] false for padding."""
-        with torch.no_grad():
-            _, summary = summarise(x, there)
-            first = self.regression(summary)
-        standardised = self.regression.standardised(summary)
-        return concentrated(first) + self.network(x, there, standardised)
+    def _summaries(self, x: Tensor, batch: Batch) -> Tensor:
+        return torch.cat([summarise(x[rows], there) for rows, there in joined(groups_of(batch))])
+
+    def corrected(self, x: Tensor, there: Tensor, summary: Tensor) -> Tensor:
+        """Return vectors [E, 3] from features x [E, L, F] and summaries; there: [E, L] false for padding."""
+        first = concentrated(self.regression(summary))
+        step = self.network(x, there, self.regression.standardised(summary))
+        return first + step.float()  # small angles need the digits that bfloat16 has not
 
 
 def concentrated(mean: Tensor) -> Tensor:
@@ -83,6 +91,29 @@ def groups_of(batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
         kept = batch["kept"][first : first + rows.shape[0], None]
         yield rows, torch.arange(rows.shape[1], device=rows.device) < kept
         first += rows.shape[0]
+
+
+def joined(groups: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Join groups one after another, padded to the longest, which is the first, up to _PAIRS of sensors.
+
+    For few events, many small steps take longer than a few large ones.
+    """
+    waiting: list[tuple[Tensor, Tensor]] = []
+    for group in groups:
+        length = waiting[0][0].shape[1] if waiting else 0
+        if length and (sum(len(rows) for rows, _ in waiting) + len(group[0])) * length**2 > _PAIRS:
+            yield _padded(waiting)
+            waiting = []
+        waiting.append(group)
+    if waiting:
+        yield _padded(waiting)
+
+
+def _padded(groups: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    length = groups[0][0].shape[1]
+    pairs = zip(*groups, strict=True)
+    rows, there = ([functional.pad(each, (0, length - each.shape[1])) for each in part] for part in pairs)
+    return torch.cat(rows), torch.cat(there)
 
 
 # Networks over the sensors of an event: a transformer and a DeepSet, both over padded groups.

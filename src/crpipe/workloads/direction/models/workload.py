@@ -49,6 +49,7 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
     item_columns = tuple(field.name for field in PULSE)
     needs = ("geometry",)
     fit_events = 20_000
+    calibration_events = 5000
     validation_metrics = (
         Metric("angle_deg", "opening angle", unit="°", ideal=0.0),
         Metric("z_bias", "predicted minus true z", better="near", ideal=0.0),

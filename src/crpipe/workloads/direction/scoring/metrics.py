@@ -38,6 +38,13 @@ METRICS = (
 )
 KAPPA_METRICS = (
     Metric("kappa_coverage_68", "events inside their own 68 % circle, from kappa", better="near", ideal=0.68),
+    Metric(
+        "kappa_coverage_68_quarter_4",
+        "events inside their own 68 % circle, quarter with the largest kappa",
+        better="near",
+        ideal=0.68,
+        groups=4,
+    ),
 )
 COVERAGE = 0.68
 _QUANTILES = {"p10": 0.1, "p25": 0.25, "median": 0.5, "p75": 0.75, "p90": 0.9}
@@ -88,7 +95,7 @@ def _parts(
         parts |= {"bright": 2 * rank >= len(rank), "faint": 2 * rank < len(rank)}
     if "kappa" in prediction:
         rank = _ranks(prediction["kappa"])
-        parts |= {f"kappa_{part + 1}": 4 * rank // len(rank) == part for part in range(4)}
+        parts |= {f"quarter_{part + 1}": 4 * rank // len(rank) == part for part in range(4)}
     return parts
 
 
@@ -127,9 +134,11 @@ def shares_inside(angle: ArrayLike, kappa: ArrayLike) -> Floats:
 def calibration(angle: ArrayLike, kappa: ArrayLike) -> float:
     """Return the factor of kappa with which COVERAGE of the events are inside of their circles.
 
-    angle: in rad, kappa: [N] each. 1 without events; between 1e-3 and 1e3.
+    angle: in rad, kappa: [N] each. 1 without events whose numbers are finite; between 1e-3 and 1e3.
     """
-    kappa = np.asarray(kappa, np.float64)
+    angle, kappa = np.asarray(angle, np.float64), np.asarray(kappa, np.float64)
+    finite = np.isfinite(angle) & np.isfinite(kappa)
+    angle, kappa = angle[finite], kappa[finite]
     low, high = -3.0, 3.0  # powers of ten: the larger kappa, the smaller the circles
     for _ in range(40 if len(kappa) else 0):
         middle = (low + high) / 2

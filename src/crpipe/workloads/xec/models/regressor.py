@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from crpipe.workloads.xec.layout import Truth
     from crpipe.workloads.xec.options import RegressorOptions
 
+_LEAST_PULL = 1e-6  # factor of predicted uncertainties
+
 # ruff: noqa: PLC0415 - training has no use for matplotlib, nor for onnx, which is an extra
 
 # Weights that make the distribution of an event column flat, from histograms of the training events.
@@ -82,6 +84,7 @@ class Regressor:
     item_columns = tuple(field.name for field in SENSOR)
     needs = ("sensors",)
     fit_events = 10_000
+    calibration_events = 2000
 
     def __init__(self, options: RegressorOptions) -> None:
         self.options = options
@@ -230,9 +233,11 @@ class Regressor:
         """Scale each predicted uncertainty so that it covers 68 % of the events."""
         for name in self.tasks:
             for at, field in enumerate(TRUTH[name]):
-                if field.name in deviations:
-                    within = np.quantile(deviations[field.name].astype(np.float64), WITHIN)
-                    model.get_buffer(f"sigma_{name}")[at] = max(float(within), 1e-6)
+                pulls = np.asarray(deviations.get(field.name, ()), np.float64)
+                pulls = pulls[np.isfinite(pulls)]
+                if len(pulls):
+                    within = max(float(np.quantile(pulls, WITHIN)), _LEAST_PULL)
+                    model.get_buffer(f"sigma_{name}")[at] = within
 
     def shown(self, truth: Events, prediction: Columns) -> NDArray[np.integer[Any]]:
         """Choose the worst events, and a sample for the saliency."""

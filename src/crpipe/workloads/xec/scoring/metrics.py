@@ -130,7 +130,7 @@ def measure(
     """
     measured: dict[str, float] = {}
     if "energy" in tasks:
-        measured |= _measure_parts(QUANTITIES["energy"][0], truth, prediction)
+        measured |= _measure_parts(truth, prediction, by_depth="position" in tasks)
     for task, quantities in QUANTITIES.items():
         shared = [each for each in quantities if task in tasks and each.column in truth]
         for quantity in shared:
@@ -166,9 +166,10 @@ def _measure_one(
 
 
 def _measure_parts(
-    quantity: Quantity, truth: Mapping[str, Any], prediction: Mapping[str, Any]
+    truth: Mapping[str, Any], prediction: Mapping[str, Any], *, by_depth: bool
 ) -> dict[str, float]:
     """Measure the resolution of the energy in each part of the events that has one."""
+    quantity = QUANTITIES["energy"][0]
     if quantity.column not in truth:
         return {}
     predicted = predicted_values(quantity, prediction)
@@ -179,7 +180,7 @@ def _measure_parts(
     energy = np.asarray(truth[quantity.column], np.float64)[known]
     upper = np.argsort(np.argsort(energy, kind="stable"), kind="stable") >= len(energy) // 2
     parts = {"low": ~upper, "high": upper}
-    if "w_cm" in truth:
+    if by_depth and "w_cm" in truth:
         depth = np.asarray(truth["w_cm"], np.float64)[known]
         parts |= {"shallow": depth < SHALLOW_CM, "deep": depth >= SHALLOW_CM}
     measured: dict[str, float] = {}

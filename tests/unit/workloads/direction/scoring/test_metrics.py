@@ -22,7 +22,7 @@ def vmf_angles(kappa, rng):
 
 def test_every_declared_metric_is_measured_with_an_error(judged):
     truth, prediction = judged(300)
-    found = metrics.measure(truth.columns, prediction)
+    found = metrics.measure(truth.columns, prediction, truth.multiplicity)
     for metric in (*METRICS, *KAPPA_METRICS):
         assert np.isfinite(found[metric.name])
         assert found[f"{metric.name}_error"] > 0
@@ -33,7 +33,7 @@ def test_every_declared_metric_is_measured_with_an_error(judged):
 def test_numbers_without_kappa_are_those_that_need_none(judged):
     truth, prediction = judged(30)
     del prediction["kappa"]
-    found = metrics.measure(truth.columns, prediction)
+    found = metrics.measure(truth.columns, prediction, truth.multiplicity)
     assert {metric.name for metric in METRICS} <= found.keys()
     assert "kappa_coverage_68" not in found
 
@@ -47,7 +47,7 @@ def test_mean_and_quantiles_are_those_of_the_angles():
 
 def test_a_perfect_prediction_has_the_ideal_numbers(judged):
     truth, _ = judged(200)
-    found = metrics.measure(truth.columns, truth.columns)
+    found = metrics.measure(truth.columns, truth.columns, truth.multiplicity)
     assert [found[metric.name] for metric in METRICS] == pytest.approx([0.0] * len(METRICS), abs=1e-12)
 
 
@@ -64,9 +64,9 @@ def test_a_collapse_to_one_direction_shows(judged):
 def test_the_error_is_that_of_the_mean_for_few_and_many_events(judged, monkeypatch):
     """Of many events, fewer are drawn, and the error is scaled: it must come out the same."""
     truth, prediction = judged(4000)
-    whole = metrics.measure(truth.columns, prediction)
+    whole = metrics.measure(truth.columns, prediction, truth.multiplicity)
     monkeypatch.setattr(metrics, "_DRAWN", 400)
-    part = metrics.measure(truth.columns, prediction)
+    part = metrics.measure(truth.columns, prediction, truth.multiplicity)
     for name in ("angle_mean_deg_error", "z_bias_error"):
         assert part[name] == pytest.approx(whole[name], rel=0.25)
     z = np.cos(prediction["zenith"]) - np.cos(truth.columns["zenith"])
