@@ -136,13 +136,12 @@ def calibration(angle: ArrayLike, kappa: ArrayLike) -> float:
 
     angle: in rad, kappa: [N] each. 1 without events whose numbers are finite; between 1e-3 and 1e3.
     """
-    angle, kappa = np.asarray(angle, np.float64), np.asarray(kappa, np.float64)
-    finite = np.isfinite(angle) & np.isfinite(kappa)
-    angle, kappa = angle[finite], kappa[finite]
+    pairs = np.stack([np.asarray(angle, np.float64), np.asarray(kappa, np.float64)])
+    angles, kappas = pairs[:, np.isfinite(pairs).all(axis=0)]
     low, high = -3.0, 3.0  # powers of ten: the larger kappa, the smaller the circles
-    for _ in range(40 if len(kappa) else 0):
+    for _ in range(40 if len(kappas) else 0):
         middle = (low + high) / 2
-        inside = np.mean(shares_inside(angle, 10**middle * kappa) < COVERAGE)
+        inside = np.mean(shares_inside(angles, 10**middle * kappas) < COVERAGE)
         low, high = (middle, high) if inside > COVERAGE else (low, middle)
     return float(10 ** ((low + high) / 2))
 
