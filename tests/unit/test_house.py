@@ -32,15 +32,15 @@ BUDGET = {
     "split": (13, 3250),
     "loading": (5, 1145),
     "report": (19, 4785),
-    "train": (16, 3940),
+    "train": (16, 4060),
     "inference": (11, 2830),
     "check": (7, 1655),
     "setup": (5, 1220),
-    "workloads": (69, 13700),
+    "workloads": (70, 14265),
     "workflow": (7, 1585),
     "cli": (8, 2145),
     "api": (2, 505),
-    "contract": (9, 1570),
+    "contract": (9, 1595),
 }
 
 

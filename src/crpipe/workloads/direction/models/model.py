@@ -39,8 +39,8 @@ class DirectionModel(nn.Module):
         self.features = features
         self.regression = QuadraticRegression(SUMMARY, 3, joint=True)
         self.network = network
-        # The regression is one vector among others for the network: with the concentration that its length
-        # says, large where the regression is wrong, too, the network hardly turned it in 3,000 steps.
+        # The network has to turn the regression's vectors where they are wrong: those of the concentration
+        # that their length says it hardly turned in 3,000 steps. Nor did it where it saw the summary, too.
         self.start = nn.Parameter(torch.tensor(_START))
         self.register_buffer("sharpness", torch.ones(()))
 
@@ -73,9 +73,8 @@ class DirectionModel(nn.Module):
 
     def corrected(self, x: Tensor, there: Tensor, summary: Tensor) -> Tensor:
         """Return vectors [E, 3] from features x [E, L, F] and summaries; there: [E, L] false for padding."""
-        first = self.regression(summary)
-        step = self.network(x, there, torch.cat([self.regression.standardised(summary), first], dim=1))
-        return self.start * first + step.float()  # small angles need the digits that bfloat16 has not
+        step = self.network(x, there)
+        return self.start * self.regression(summary) + step.float()  # bfloat16 lacks digits for small angles
 
 
 def groups_of(batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
@@ -160,20 +159,16 @@ class SensorTransformer(nn.Module):
         super().__init__()
         width = options.width
         self.enter = nn.Linear(features, width)
-        self.event = nn.Linear(SUMMARY + 3, width)
+        self.event = nn.Parameter(0.02 * torch.randn(width))
         self.attention = nn.ModuleList(Attention(width, options.heads) for _ in range(options.layers))
         self.feed_forward = nn.ModuleList(
             FeedForward(width, options.feedforward) for _ in range(options.layers)
         )
         self.head = nn.Sequential(nn.Linear(width, options.head), Gelu(), _last(options.head))
 
-    def forward(self, x: Tensor, there: Tensor, summary: Tensor) -> Tensor:
-        """Return a vector for each event, [E, 3].
-
-        x: [E, L, features]; there: [E, L] false for padding; summary: [E, SUMMARY + 3], standardised,
-        and the vector of the regression.
-        """
-        token = _normed(self.event(summary))[:, None]
+    def forward(self, x: Tensor, there: Tensor) -> Tensor:
+        """Return a vector for each event: x [E, L, features], there [E, L] false for padding; [E, 3]."""
+        token = self.event.expand(x.shape[0], 1, -1)
         x = torch.cat([token, _normed(self.enter(x))], dim=1)
         there = torch.cat([there.new_ones(x.shape[0], 1), there], dim=1)
         for attention, feed_forward in zip(self.attention, self.feed_forward, strict=True):
@@ -190,14 +185,14 @@ class SensorDeepSet(nn.Module):
         hidden = options.hidden
         self.each = nn.Sequential(nn.Linear(features, hidden), nn.SiLU(), nn.Linear(hidden, hidden))
         self.beside = nn.Sequential(nn.Linear(3 * hidden, hidden), nn.SiLU(), nn.Linear(hidden, hidden))
-        self.whole = nn.Sequential(nn.Linear(2 * hidden + SUMMARY + 3, hidden), nn.SiLU(), _last(hidden))
+        self.whole = nn.Sequential(nn.Linear(2 * hidden, hidden), nn.SiLU(), _last(hidden))
 
-    def forward(self, x: Tensor, there: Tensor, summary: Tensor) -> Tensor:
-        """Return a vector for each event, [E, 3]; arguments as of SensorTransformer."""
+    def forward(self, x: Tensor, there: Tensor) -> Tensor:
+        """Return a vector for each event: x [E, L, features], there [E, L] false for padding; [E, 3]."""
         sensors = self.each(x)
         pooled = _pooled(sensors, there)
         both = torch.cat([sensors, pooled[:, None].expand(-1, sensors.shape[1], -1)], dim=2)
-        return self.whole(torch.cat([_pooled(self.beside(both), there), summary], dim=1))
+        return self.whole(_pooled(self.beside(both), there))
 
 
 def _last(width: int) -> nn.Linear:

@@ -121,13 +121,12 @@ class GammaModel(nn.Module):
         self.heads = nn.ModuleDict()
         self.names: list[Truth] = [
             name for name in TRUTHS if name in options.tasks
-        ]  # in whatever order given
+        ]  # whatever order is given
         for name in self.names:
             outputs = len(UNITS[name]) * (2 if options.tasks[name].loss == "gaussian_nll" else 1)
             self.heads[name] = Head(options.width, options.head, outputs)
-            unit = (1.0,) if options.tasks[name].log else UNITS[name]
-            self.register_buffer(f"unit_{name}", torch.tensor(unit))
-            self.register_buffer(f"sigma_{name}", torch.ones(len(unit)))
+            self.register_buffer(f"unit_{name}", self._first_unit(name))
+            self.register_buffer(f"sigma_{name}", torch.ones(len(UNITS[name])))
         self.regression = QuadraticRegression(SUMS, sum(len(UNITS[name]) for name in self.names))
         if options.balance == "learned":
             zeros = {name: nn.Parameter(torch.zeros(())) for name in self.heads}
@@ -182,9 +181,14 @@ class GammaModel(nn.Module):
         sizes = [len(UNITS[name]) for name in self.names]
         for name, step in zip(self.names, self.regression(vector).split(sizes, dim=1), strict=True):
             first_of, true_of = (torch.cat([each[name] for each in part]) for part in (simple, true))
-            unit, log = self.get_buffer(f"unit_{name}"), self.tasks[name].log
-            off = difference(name, _after(name, first_of, step), true_of, log=log) / unit
-            unit.mul_(torch.quantile(off.abs().double(), WITHIN, dim=0).clamp_min(_FINEST))
+            off = difference(name, _after(name, first_of, step), true_of, log=self.tasks[name].log)
+            width = torch.quantile(off.abs().double(), WITHIN, dim=0)
+            self.get_buffer(f"unit_{name}").copy_(
+                torch.maximum(width, _FINEST * self._first_unit(name).to(width))
+            )
+
+    def _first_unit(self, name: Truth) -> Tensor:
+        return torch.tensor((1.0,) if self.tasks[name].log else UNITS[name])
 
     def _simple(self, name: Truth, sums: LightSums) -> Tensor:
         """Estimate a task without anything learned: [B, D] in the units of its columns."""

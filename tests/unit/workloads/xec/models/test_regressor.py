@@ -283,3 +283,32 @@ def test_weights_of_two_columns_are_multiplied():
 def test_without_training_events_all_weigh_the_same():
     made = Flattening({"w_cm": Histogram(0.0, 4.0, np.zeros(4, np.int64))}, ("w_cm",), 10.0)
     assert made.of(events_of(w_cm=np.array([0.5, 3.5]))).tolist() == [1, 1]
+
+
+def test_a_fit_makes_the_estimates_better_and_the_units_their_resolutions():
+    made, model = build(tasks={"energy": {}, "position": {}})
+    gammas, others = make_gammas(300), make_gammas(200, seed=5)
+    before = made.baseline(others)
+    with torch.no_grad():
+        made.fit(model, [gammas.part(0, 100), gammas.part(100, 300)])
+    after = made.baseline(others)
+    for name, better in (("energy_gev", 0.5), ("w_cm", 0.8)):
+        off = [np.median(np.abs(each[name] - others.columns[name])) for each in (before, after)]
+        assert off[1] < better * off[0]
+    inside = np.abs(made.baseline(gammas)["w_cm"] - gammas.columns["w_cm"]) < model.unit_position[2].item()
+    assert inside.mean() == pytest.approx(0.683, abs=0.01)
+
+
+def test_a_calibration_scales_the_uncertainties_to_68_percent():
+    made, model = build(tasks=LIKELY)
+    before = predict(made, model, GAMMAS)
+    with torch.no_grad():
+        deviations = made.deviations(model, GAMMAS, torch.Generator())
+        made.calibrate(model, deviations | {"u_cm": np.full(8, np.nan)})
+        again = made.deviations(model, GAMMAS, torch.Generator())
+    after = predict(made, model, GAMMAS)
+    assert all(np.array_equal(again[name], deviations[name]) for name in deviations)
+    for name in COLUMNS:
+        assert np.array_equal(after[name], before[name])
+        factor = 1 if name == "u_cm" else np.quantile(deviations[name], 0.6827)
+        np.testing.assert_allclose(after[f"{name}_sigma"], factor * before[f"{name}_sigma"], rtol=1e-4)
