@@ -113,7 +113,7 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
         summaries, truth = [], []
         for number, events in enumerate(blocks):
             batch = self._on_device(model, events, (number,))
-            kept = batch["counts"] > 0
+            kept = batch["counts"] * batch["hit"] > 0
             summaries.append(model.summaries(batch, batch["turn"])[kept])
             truth.append(batch["truth"][kept])
         if summaries:
