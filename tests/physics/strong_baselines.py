@@ -39,7 +39,7 @@ DETECTORS = {
     "demo xenon": ("xec", None),
     "other xenon": ("xec", other_detectors.write_gammas),
 }
-EPOCHS = {"direction": 4.0, "xec": 3.0}  # take about 120 s of CPU
+EPOCHS = {"direction": 5.0, "xec": 3.0}  # take about 120 s of CPU
 METHODS = ("crpipe", "its regression", "boosted trees", "plain DeepSet")
 
 
