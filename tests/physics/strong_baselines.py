@@ -425,7 +425,7 @@ def compared(rows):
         ]
         lines.append(f"| {words} | {' | '.join(line)} |")
         numbers[words] = {
-            name: [value["crpipe"] - value[name], float((drawn["crpipe"] - drawn[name]).std())]
+            name: [value[name], value["crpipe"] - value[name], float((drawn["crpipe"] - drawn[name]).std())]
             for name in rest
         }
     return lines, numbers
