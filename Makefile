@@ -19,7 +19,7 @@
 # make test-faults   each file operation of each verb fails once with each errno that it can give: FAULTS=N (0: all, days;
 #              6000) of the cases, chosen by FAULT_SEED=S (1); writes docs/file-operations.md
 # make test-small   errors of the AUCs over 100 seeds of the demo's size, FLOORS=N; a quarter of an hour
-# make test-physics what a model has to reach on simulated events; some ten minutes
+# make test-physics what a model has to reach on simulated events; three quarters of an hour
 # make test-jetnet  the distances beside those of JetNet
 # make soak    one training of SOAK_STEPS=N (20000) steps, watched for growing memory, open files and threads
 # make test-numerics   operations and trainings with two C libraries, in two Debian roots by debootstrap; as root

@@ -142,7 +142,7 @@ def test_scores_are_those_of_the_predictions(finished):
     row = [rows[number] for number in table["event_id"].to_pylist()]
     truth = unit_vectors(meta["azimuth"].take(row), meta["zenith"].take(row))
     metrics = read_json(folder / "metrics.json")
-    for prefix, kind in (("", "values"), ("line_fit_", "baseline")):
+    for prefix, kind in (("", "values"), ("baseline_", "baseline")):
         found = unit_vectors(table[f"{prefix}azimuth"], table[f"{prefix}zenith"])
         angle = np.degrees(opening_angle(found, truth))
         assert metrics[kind]["angle_mean_deg"] == pytest.approx(angle.mean(), rel=1e-6)

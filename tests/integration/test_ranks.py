@@ -95,6 +95,20 @@ def test_any_number_of_ranks_sees_the_same_validation_numbers(tmp_path):
         )
 
 
+def test_any_number_of_ranks_fits_and_calibrates_alike(tmp_path):
+    """One rank fits; each measures its blocks of the sample."""
+    fitted = []
+    for ranks in (1, 2):
+        root = tmp_path / str(ranks)
+        config = toy_config(
+            root, model={"rate": 0.0}, train={"workload": "toy:FittedToy"}, load={"batch_events": 7}
+        )
+        weights = train(config, root, ranks=ranks)[1]["model"]
+        fitted.append({name: each.tolist() for name, each in weights.items() if name.startswith("fitted.")})
+    assert fitted[0] == fitted[1]
+    assert (fitted[0]["fitted.events"], fitted[0]["fitted.calibrated"]) == (70, 45)
+
+
 def test_ranks_stop_early_together(tmp_path):
     site = {"validate_steps": 1, "keep_best": "score", "stop_after": 2, "epochs": 3}
     config = toy_config(tmp_path, model={"rate": 0.0}, train=site)

@@ -1,4 +1,4 @@
-"""Simulated tracks through the whole pipeline: a small transformer is better than the line fit.
+"""Simulated tracks through the whole pipeline: a small transformer is better than the baseline.
 
 Takes four minutes of CPU; `make test-physics`. The numbers are printed: pytest -s.
 """
@@ -75,12 +75,12 @@ def trained(tmp_path_factory):
     return folder / "runs" / "tracks"
 
 
-def test_a_trained_model_is_a_tenth_better_than_the_line_fit_on_the_same_events(trained):
+def test_a_trained_model_is_a_tenth_better_than_the_regression_on_the_same_events(trained):
     (path,) = (trained / "evaluation").glob("*/metrics.json")
     found = json.loads(path.read_text())
-    model, line_fit = found["values"], found["baseline"]
+    model, regression = found["values"], found["baseline"]
     lines = [
-        f"{name}: {model[name]:.2f} ± {model[f'{name}_error']:.2f}, line fit {line_fit[name]:.2f}"
+        f"{name}: {model[name]:.2f} ± {model[f'{name}_error']:.2f}, regression {regression[name]:.2f}"
         for name in NAMES
     ]
     for table in sorted((trained / "benchmarks" / "train").glob("*.tsv")):
@@ -88,4 +88,4 @@ def test_a_trained_model_is_a_tenth_better_than_the_line_fit_on_the_same_events(
         lines.append(f"training {table.stem}: {row['cpu_time']} s of CPU, {row['max_rss']} MB")
     print("", *lines, sep="\n")  # noqa: T201 - they are worth knowing where the test passes, too
     for name in NAMES:
-        assert model[name] <= 0.9 * line_fit[name]
+        assert model[name] <= 0.9 * regression[name]

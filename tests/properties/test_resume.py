@@ -15,6 +15,7 @@ from crpipe.core.errors import Interrupted
 from crpipe.core.files import sha256
 from crpipe.core.paths import OUTLIERS
 from crpipe.core.text import NullProgress
+from crpipe.train.checkpoints import load
 from crpipe.train.metrics_log import read_metrics
 from models import train_range
 from toy import RANGES, Toy, toy_config
@@ -169,6 +170,36 @@ def test_validation_changes_no_weight_and_no_random_number(tmp_path, undisturbed
     run_chain(config)
     assert outcome(config)[0] == undisturbed[0]
     assert outcome(config)[2] == undisturbed[2]  # the receipts: the checkpoints are the same files
+
+
+def fitted(root, **site):
+    """Configure a workload that fits and calibrates; the best checkpoint is calibrated, too."""
+    site = {"workload": "toy:FittedToy", "validate_steps": 4, "keep_best": "score", **site}
+    return configure(root, **site)
+
+
+def test_what_is_fitted_and_calibrated_is_the_same_after_kills(tmp_path):
+    """The bytes of all checkpoints, with other validations, too; the first link's fit stays."""
+    whole, killed, unlooked = (tmp_path / name for name in ("whole", "killed", "unlooked"))
+    run_chain(fitted(whole))
+    run_chain(fitted(killed, snapshot_steps=3), [(3, False), (9, False), (60, True), (110, False)])
+    run_chain(fitted(unlooked, validate_steps=0, keep_best="", validate_events=7))
+    assert judged_outcome(fitted(killed)) == judged_outcome(fitted(whole))
+    assert outcome(fitted(unlooked))[0] == outcome(fitted(whole))[0]
+    kept = []
+    for name in CHAIN:
+        for path in sorted(fitted(whole).paths().store(name).glob("*-*.pt")):
+            if not path.name.startswith("snapshot"):
+                weights = load(path)["model"]
+                kept.append(
+                    [
+                        weights[f"fitted.{each}"].tolist()
+                        for each in ("centre", "events", "calibrated", "factor")
+                    ]
+                )
+    assert len(kept) == 2 * len(CHAIN)  # a best and a last one of each link
+    assert {str(each[:3]) for each in kept} == {str([kept[0][0], 70.0, 45.0])}
+    assert len({each[3] for each in kept}) > len(CHAIN)
 
 
 @pytest.mark.slow

@@ -150,6 +150,53 @@ class Toy:
         return {"events": float(len(truth))}
 
 
+class Fitted(nn.Module):
+    """What a FittedToy fits and calibrates, and how many events that took."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("centre", torch.zeros(3))
+        self.register_buffer("events", torch.zeros(()))
+        self.register_buffer("factor", torch.ones(()))
+        self.register_buffer("calibrated", torch.zeros(()))
+
+
+class FittedToyOptions(ToyOptions):
+    pass
+
+
+class FittedToy(Toy):
+    """A toy whose critic sees the distance from the mean training event, and that calibrates a factor."""
+
+    fit_events = 70
+    calibration_events = 45
+
+    def model(self):
+        model = super().model()
+        model["fitted"] = Fitted()
+        return model
+
+    def fit(self, model, blocks):
+        means = torch.cat([self.collate(events, np.arange(len(events)), ())["mean"] for events in blocks])
+        model["fitted"].centre.copy_(means.mean(dim=0))
+        model["fitted"].events.fill_(len(means))
+
+    def critic_loss(self, model, batch, generator):
+        return super().critic_loss(
+            model, {**batch, "mean": batch["mean"] - model["fitted"].centre}, generator
+        )
+
+    def deviations(self, model, events, generator):
+        assert not model.training
+        means = self.collate(events, np.arange(len(events)), ())["mean"]
+        noise = 1e-3 * torch.rand(len(events), generator=generator)
+        return {"off": (model["critic"](means)[:, 0] + noise).numpy()}
+
+    def calibrate(self, model, deviations):
+        model["fitted"].factor.fill_(float(np.quantile(np.abs(deviations["off"]), 0.68)))
+        model["fitted"].calibrated.fill_(len(deviations["off"]))
+
+
 class KeptRows:
     """A logger that keeps what it gets."""
 

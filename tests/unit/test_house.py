@@ -32,15 +32,15 @@ BUDGET = {
     "split": (14, 3775),
     "loading": (5, 1145),
     "report": (19, 4815),
-    "train": (16, 3940),
+    "train": (16, 4060),
     "inference": (11, 2830),
     "check": (7, 1655),
     "setup": (5, 1220),
-    "workloads": (69, 13845),
+    "workloads": (70, 14410),
     "workflow": (7, 1585),
     "cli": (8, 2145),
     "api": (2, 505),
-    "contract": (9, 1570),
+    "contract": (9, 1595),
 }
 
 

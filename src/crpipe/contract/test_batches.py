@@ -21,6 +21,8 @@ from crpipe.setup.compatibility import check_fit
 from crpipe.train.workload import (
     WORKLOAD_MEMBERS,
     Baseline,
+    Calibrates,
+    Fits,
     Generates,
     Histograms,
     ShowsEvents,
@@ -35,7 +37,8 @@ if TYPE_CHECKING:
 
 KIND = "workload"
 OPTIONAL = (
-    *(UsesTables, UsesHistograms, Baseline, Histograms, Validates, WritesTable, ShowsEvents, Generates),
+    *(UsesTables, UsesHistograms, Fits, Baseline, Histograms, Validates, Calibrates, WritesTable),
+    *(ShowsEvents, Generates),
     Exportable,
 )
 _ALONE = ("weighted", "wanted_histograms")  # optional attributes that belong to no method

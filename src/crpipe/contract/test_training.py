@@ -31,7 +31,7 @@ from crpipe.train.checkpoints import CheckpointStore
 from crpipe.train.link_plan import LinkPlan
 from crpipe.train.loop import Trainer
 from crpipe.train.ranks import World
-from crpipe.train.workload import Validates
+from crpipe.train.workload import Calibrates, Fits, Validates
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -144,6 +144,31 @@ def test_a_killed_training_ends_in_the_same_bytes(case: Case, tmp_path: Path) ->
         apart = [name for name in weights[0] if not torch.equal(weights[0][name], weights[1][name])]
         other = f"another {apart[:1] or 'metric'}"
         refuse(case.plugin(KIND), "the same checkpoint after a kill and a resume", other)
+
+
+def test_corrections_are_buffers_and_measured_without_themselves(case: Case) -> None:
+    """A fit gives the same for the same events; a calibration changes no deviation, so it may be repeated."""
+    campaign, saved = finished(case)
+    trained = open_model(campaign, saved.path)
+    workload, model, blocks = trained.workload, trained.model, [case.events]
+    weights = [parameter.clone() for parameter in model.parameters()]
+    with torch.no_grad():
+        if isinstance(workload, Fits):
+            states = []
+            for _ in range(2):
+                workload.fit(model, iter(blocks))
+                states.append([buffer.clone() for buffer in model.buffers()])
+            if not all(map(torch.equal, *states)):
+                refuse(f"{trained.name}.fit", "the same buffers for the same events", "others")
+        if isinstance(workload, Calibrates):
+            generators = [torch.Generator().manual_seed(1) for _ in range(2)]
+            before = workload.deviations(model, case.events, generators[0])
+            workload.calibrate(model, before)
+            after = workload.deviations(model, case.events, generators[1])
+            if not all(np.array_equal(before[name], after[name], equal_nan=True) for name in before):
+                refuse(f"{trained.name}.deviations", "the same after `calibrate`", "others")
+    if not all(map(torch.equal, weights, model.parameters())):
+        refuse(case.plugin(KIND), "`fit` and `calibrate` to change buffers alone", "other weights")
 
 
 def test_a_checkpoint_predicts(case: Case) -> None:

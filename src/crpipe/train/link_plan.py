@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,11 +16,12 @@ from crpipe.loading.loader import Loader, RangeShards
 from crpipe.train.workload import UsesHistograms, give_histograms, wanted_histograms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from crpipe.campaign.campaign import Campaign
     from crpipe.core.ranges import ChainLink
+    from crpipe.events.batch import Events
     from crpipe.events.layout import Layout
     from crpipe.train.ranks import World
     from crpipe.train.workload import Workload
@@ -108,6 +110,25 @@ class LinkPlan:
             histograms = read_histograms(folders)
             check_wanted(name, columns, histograms, layout)
             give_histograms(workload, name, histograms)
+
+    def training_sample(self, events: int) -> Iterator[Events]:
+        """Yield at most so many training events of the link: a random sample, in blocks, for any rank."""
+        load = self.campaign.config.load
+        loader = Loader(
+            self.shards,
+            OUTLIERS if self.of_outliers else "train",
+            batch_events=load.batch_events,
+            seed=self.seed,
+            epochs=1,
+            prefetch=0,
+            max_items=load.budget_items,
+        )
+        with contextlib.closing(loader.batches()) as stream:
+            for block, _ in stream:
+                if events <= 0:
+                    return
+                yield block.part(0, min(len(block), events))
+                events -= len(block)
 
     def check_validation(self) -> None:
         """Raise ShardError when validation shards were made under another configuration."""

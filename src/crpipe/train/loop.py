@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from crpipe.core.causes import plugin_errors
 from crpipe.core.errors import CheckpointError, DivergenceError, Interrupted
 from crpipe.core.journal import Journal
 from crpipe.train.checkpoints import load, refuse_not_finite, refuse_other_keys, verified
@@ -21,7 +22,7 @@ from crpipe.train.schedule import Schedules
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper, compile_modules
 from crpipe.train.validation import Validator
-from crpipe.train.workload import Histograms, WorkloadCall, check_weighted
+from crpipe.train.workload import Calibrates, Fits, Histograms, WorkloadCall, check_weighted
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -70,7 +71,7 @@ class Trainer:
         if not self.loader.events:
             progress.message(plan.nothing_to_train_on())
         plan.use_histograms(workload, layout)
-        if train.validate_steps:
+        if train.validate_steps or isinstance(workload, Calibrates):
             plan.check_validation()
         self.loggers = find_loggers(train.loggers)
         check_weighted(workload, train.workload, layout)
@@ -147,6 +148,7 @@ class Trainer:
             self._resume(snapshot)
             say(f"link {name}: resumes at step {self.state.counters.range_step}")
         elif self.start is None:
+            self._fit()
             say(f"link {name}: starts from fresh weights")
         elif self.link.parent:
             path = self.start.path
@@ -155,6 +157,8 @@ class Trainer:
             self._compare_numerics(checkpoint, path)
             self.state.restore(checkpoint)
             self.state.counters = self.state.counters.of_next_link()
+            if not self.state.counters.step:  # the links before had no event
+                self._fit()
             say(f"link {name}: starts from the checkpoint of {self.link.parent}")
         else:
             self._init_weights(self.start)
@@ -206,12 +210,28 @@ class Trainer:
             say(f"link {self.link.name}: goes on after {train.start_after}, from {source.path}")
             return
         match = state.init_from(checkpoint, train.init_map)
+        self._fit()  # after it, because it may have scaled what the fit sees
+        state.init_from(checkpoint, train.init_map)  # and what it fitted itself counts, not this fit
         self._refuse_not_finite(source)
         say(match.describe())
         if not train.init_map:
             say(state.load_optimizers(checkpoint, train.on_optimizer_change))
         if self.world.leads:
             match.record(source, warning).write(self.plan.campaign.paths.init_from())
+
+    def _fit(self) -> None:
+        """Fit what the workload fits to training events, before the first step; the leading rank does it."""
+        workload, model = self.workload, self.state.model
+        if not isinstance(workload, Fits) or not self.loader.events:
+            return
+        if self.world.leads:
+            what = f"train.workload: {self.train.workload}.fit failed"
+            with torch.no_grad(), plugin_errors(what):
+                workload.fit(model, self.plan.training_sample(workload.fit_events))
+        buffers = [buffer.cpu() for buffer in model.buffers()] if self.world.leads else None
+        fitted = self.world.gather(buffers)[0]
+        for buffer, value in zip(model.buffers(), fitted, strict=True):
+            buffer.copy_(value)
 
     def _refuse_not_finite(self, source: Saved) -> None:
         for weights in (dict(self.state.model.named_parameters()), self.state.average):
@@ -409,6 +429,7 @@ class Trainer:
         keys = self.plan.campaign.run_keys
         if self.outputs is not None:
             self.outputs.hyper_parameters(self.state.counters.step, keys, self.last)
+        self.validator.calibrate()
         if not self.world.leads:
             return None
         state = {**self.state.state(keys), "metrics": self.last, "range": self.link.name}

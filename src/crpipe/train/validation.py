@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -15,13 +16,13 @@ from crpipe.core.causes import is_present, plugin_errors
 from crpipe.core.errors import CheckpointError, ConfigError, PluginError
 from crpipe.events.batch import regroup
 from crpipe.events.layout import Metric
-from crpipe.loading.loader import held_out
+from crpipe.loading.loader import count_held_out, held_out
 from crpipe.train.checkpoints import load, verified, write_receipt
 from crpipe.train.meter import totals_of_ranks
-from crpipe.train.workload import Validates, WorkloadCall
+from crpipe.train.workload import Calibrates, Validates, WorkloadCall
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from torch import Tensor
@@ -113,8 +114,18 @@ class Validator:
         self._receipt_path = plan.campaign.paths.best_receipt(plan.link.name)
         # This rank's blocks, each with its number, which decides on its random numbers.
         self._blocks: list[tuple[int, Events]] = []
+        has_events = any(count_held_out(shards, "validation") for shards in plan.validation)
         if train.validate_steps:
-            self._blocks = self._read_sample()
+            if not has_events:
+                raise ConfigError(
+                    f"train.validate_steps: there are no validation events in {plan.validation[0].bulk}"
+                    f"{' and the folders after it' if len(plan.validation) > 1 else ''}; raise "
+                    "split.validation_fraction, or set train.validate_steps: 0"
+                )
+            self._blocks = list(self._read_sample(train.validate_events))
+        self._calibrates = isinstance(self._workload, Calibrates) and has_events
+        if isinstance(self._workload, Calibrates) and not self._calibrates:
+            say("no validation events: predicted uncertainties are not calibrated")
         self._metric: Metric | None = None
         if train.keep_best:
             self._metric = find_metric(train.keep_best, self._workload, train.workload)
@@ -150,6 +161,8 @@ class Validator:
         if is_better(metric, value, self._best.value if self._best else None):
             self._without = 0
             self._best = BestValue(metric.name, value, counters.step, counters.range_step)
+            before = [buffer.clone() for buffer in self._state.model.buffers()]
+            self.calibrate()
             if self._world.leads:
                 state = {
                     **self._state.state(self._plan.campaign.run_keys),
@@ -159,6 +172,7 @@ class Validator:
                 }
                 saved = self._save(state, self._best)
                 self._store.drop_replaced(saved.path.name)
+            _restore(self._state.model.buffers(), before)  # training goes on as if nothing had been measured
         else:
             self._without += 1
         if self._train.stop_after and self._without >= self._train.stop_after:
@@ -228,32 +242,46 @@ class Validator:
                     "snapshots of this link away to train it from its beginning"
                 )
 
+    # Uncertainties, corrected by what they are in the sample.
+
+    def calibrate(self) -> None:
+        """Calibrate the model on validation events, with the averaged weights, alike on all ranks.
+
+        The events are the same whatever train.validate_steps and train.validate_events are: these may change
+        without changing a checkpoint. They are read block by block.
+        """
+        workload, state = self._workload, self._state
+        if not isinstance(workload, Calibrates) or not self._calibrates:
+            return
+        mine = []
+        with _as_evaluated(state), torch.no_grad():
+            for number, events in self._read_sample(workload.calibration_events):
+                state.seed_random(self._plan.campaign.config.seed, number, _STREAM, 0)
+                with WorkloadCall(workload, "deviations", events):
+                    mine.append((number, workload.deviations(state.model, events, state.generator)))
+        blocks = sorted(itertools.chain(*self._world.gather(mine)), key=lambda block: block[0])
+        names = blocks[0][1]
+        joined = {name: np.concatenate([columns[name] for _, columns in blocks]) for name in names}
+        with torch.no_grad(), plugin_errors(f"train.workload: {self._train.workload}.calibrate failed"):
+            workload.calibrate(state.model, joined)
+
     # What is measured: the losses, and the workload's own numbers.
 
-    def _read_sample(self) -> list[tuple[int, Events]]:
-        """Read this rank's blocks of the sample; raise ConfigError when it is empty."""
-        config, ranges = self._plan.campaign.config, self._plan.validation
+    def _read_sample(self, most: int) -> Iterator[tuple[int, Events]]:
+        """Read this rank's blocks of a sample of at most so many events, each with its number."""
+        config = self._plan.campaign.config
         budget = config.load.budget_items
         parts = held_out(
-            ranges,
+            self._plan.validation,
             "validation",
-            events=config.train.validate_events,
+            events=most,
             batch_events=min(BLOCK_EVENTS, config.load.batch_events),
             budget_items=budget,
             seed=config.seed,
         )
-        blocks = []
-        number = -1
         for number, events in enumerate(regroup((events for _, events in parts), BLOCK_EVENTS, budget)):
             if number % self._world.size == self._world.rank:
-                blocks.append((number, events.copy()))  # it may be a view of all events read
-        if number < 0:
-            raise ConfigError(
-                f"train.validate_steps: there are no validation events in {ranges[0].bulk}"
-                f"{' and the folders after it' if len(ranges) > 1 else ''}; raise split.validation_fraction, "
-                "or set train.validate_steps: 0"
-            )
-        return blocks
+                yield number, events.copy()  # it may be a view of all events read
 
     def _means(self) -> dict[str, float]:
         """Return the means over the whole sample, the same on all ranks; those that are not finite, too."""
@@ -295,7 +323,7 @@ class Validator:
 def _as_evaluated(state: TrainState) -> Iterator[None]:
     """Use the averaged weights and the mode for evaluation; then restore weights, buffers and modes."""
     weights = {name: parameter.detach().clone() for name, parameter in state.averaged.items()}
-    buffers = [(buffer, buffer.detach().clone()) for buffer in state.model.buffers()]
+    buffers = [buffer.clone() for buffer in state.model.buffers()]
     modes = [(module, module.training) for module in state.model.modules()]
     try:
         with torch.no_grad():
@@ -307,7 +335,11 @@ def _as_evaluated(state: TrainState) -> Iterator[None]:
         with torch.no_grad():
             for name, parameter in state.averaged.items():
                 parameter.copy_(weights[name])
-            for buffer, value in buffers:
-                buffer.copy_(value)
+            _restore(state.model.buffers(), buffers)
         for module, mode in modes:
             module.training = mode
+
+
+def _restore(buffers: Iterable[Tensor], values: list[Tensor]) -> None:
+    for buffer, value in zip(buffers, values, strict=True):
+        buffer.copy_(value)

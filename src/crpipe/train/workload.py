@@ -195,7 +195,50 @@ class Baseline(Protocol):
     """A workload with a simple method to compare the model with; ``score`` judges both alike."""
 
     def baseline(self, events: Events) -> Columns:
-        """Predict without the model: one array [N] for each predicted column."""
+        """Predict without the network: one array [N] for each predicted column.
+
+        Called after ``model``: a method that is fitted (``Fits``) uses the one of the model that was built
+        last.
+        """
+
+
+@runtime_checkable
+class Fits(Protocol):
+    """A workload whose model holds a simple method that is fitted to training events.
+
+    It may be the baseline, from which the network begins. fit_events: events that it needs, at most.
+    """
+
+    fit_events: int
+
+    def fit(self, model: nn.Module, blocks: Iterable[Events]) -> None:
+        """Fit the method to training events, a random sample in blocks; keep the result in buffers.
+
+        Called once in a chain, before the first step; all ranks get the result of the first one.
+        """
+
+
+@runtime_checkable
+class Calibrates(Protocol):
+    """A workload that corrects its uncertainties by what they are in held-out events.
+
+    calibration_events: events that it needs, at most.
+    """
+
+    calibration_events: int
+
+    def deviations(self, model: nn.Module, events: Events, generator: torch.Generator) -> Columns:
+        """Compare predictions with the truth: arrays [N], from predictions without any correction.
+
+        Called as ``validate`` is, on validation events.
+        """
+
+    def calibrate(self, model: nn.Module, deviations: Columns) -> None:
+        """Set the corrections, which are buffers of the model that only ``predict`` and an export use.
+
+        deviations: of all events of the sample, in their order; some may be NaN. Called for each checkpoint
+        of train.keep_best and at the end of a link, where there are validation events.
+        """
 
 
 @runtime_checkable

@@ -254,6 +254,37 @@ MISTAKES = {
         COUNTS_CALLS,
         r"HitEnergy: expected the same checkpoint after a kill and a resume, found",
     ),
+    "a fit of weights": (
+        test_training.test_corrections_are_buffers_and_measured_without_themselves,
+        "    def validate(",
+        """    fit_events = 40
+
+    def fit(self, model, blocks):
+        model["whole"].bias.add_(1)
+
+    def validate(""",
+        r"HitEnergy: expected `fit` and `calibrate` to change buffers alone, found other weights",
+    ),
+    "a calibration of what is calibrated": (
+        test_training.test_corrections_are_buffers_and_measured_without_themselves,
+        "    def validate(",
+        """    calibration_events, factor = 40, 1.0
+
+    def deviations(self, model, events, generator):
+        return {"off": self.factor * events.columns["energy_gev"]}
+
+    def calibrate(self, model, deviations):
+        self.factor *= 0.5
+
+    def validate(""",
+        r"HitEnergy.deviations: expected the same after `calibrate`, found others",
+    ),
+    "a calibration without its number of events": (
+        test_batches.test_optional_members_are_whole_and_have_their_names,
+        "    def validate(",
+        "    def deviations(self, model, events, generator):\n        return {}\n\n    def validate(",
+        r"HitEnergy: expected calibrat\w+ beside deviations, found deviations alone",
+    ),
 }
 
 

@@ -15,7 +15,7 @@ from crpipe.train.checkpoints import load
 from crpipe.train.metrics_log import read_metrics
 from crpipe.train.validation import Validator, is_better
 from models import interrupted, trained
-from toy import RANGES, Toy, make_events, toy_config, write_shards
+from toy import RANGES, FittedToy, Toy, make_events, toy_config, write_shards
 
 FIRST, SECOND, _ = RANGES
 VALIDATED = {"validate_steps": 2, "validate_events": 40}
@@ -244,3 +244,56 @@ def test_the_configuration_can_ask_for_a_profile_and_the_option_wins(tmp_path):
     config = toy_config(tmp_path, train={"profile_steps": 2})
     assert "2 steps; the trace" in train(config)[2]
     assert "1 steps; the trace" in train(config, SECOND, profile_steps=1)[2]
+
+
+FITTED = {"workload": "toy:FittedToy"}
+
+
+def fitted_of(checkpoint):
+    return {
+        name: checkpoint["model"][f"fitted.{name}"].tolist() for name in ("events", "calibrated", "factor")
+    }
+
+
+def test_without_validation_events_nothing_is_calibrated_and_a_person_is_told(tmp_path):
+    config = toy_config(tmp_path, train=FITTED)
+    folder = config.paths().shards(FIRST)
+    data = json.loads((folder / "manifest.json").read_text())["data"]
+    write_shards(folder, [("train-00000", "train", make_events(100, 1))], data)
+    _, checkpoint, told = train(config)
+    assert fitted_of(checkpoint) == {"events": 70, "calibrated": 0, "factor": 1}
+    assert "no validation events: predicted uncertainties are not calibrated" in told
+
+
+def test_a_fit_waits_for_a_link_with_events(tmp_path):
+    config = toy_config(tmp_path, train=FITTED)
+    folder = config.paths().shards(FIRST)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    write_shards(folder, [("validation-00000", "validation", make_events(60, 2))], manifest["data"])
+    assert fitted_of(train(config)[1])["events"] == 0
+    _, checkpoint, _ = train(config, SECOND)
+    assert fitted_of(checkpoint)["events"] == 70
+
+
+@pytest.mark.parametrize(("method", "text"), [("fit", "fit failed"), ("calibrate", "calibrate failed")])
+def test_an_error_of_a_fit_names_the_workload(tmp_path, monkeypatch, method, text):
+    def fails(*_):
+        raise ValueError("no such number")
+
+    monkeypatch.setattr(FittedToy, method, fails)
+    with pytest.raises(PluginError, match=f"toy:FittedToy.{text}.*no such number"):
+        train(toy_config(tmp_path, train=FITTED))
+
+
+def test_a_training_from_weights_has_what_the_other_one_fitted(tmp_path):
+    """The fit of the new data is made, and replaced where the other training has it under that name."""
+    first = toy_config(tmp_path / "first", train=FITTED)
+    _, checkpoint, _ = train(first)
+    source = first.paths().receipt(FIRST)
+    second = toy_config(tmp_path / "second", seed=7, train={**FITTED, "init_from": str(source)})
+    centres = [each["model"]["fitted.centre"].tolist() for each in (checkpoint, train(second)[1])]
+    assert centres[0] == centres[1]
+    plain = toy_config(tmp_path / "plain")
+    train(plain)
+    mapped = {"init_from": str(plain.paths().receipt(FIRST)), "init_map": {"critic.": "critic."}}
+    assert fitted_of(train(toy_config(tmp_path / "third", train={**FITTED, **mapped}))[1])["events"] == 70

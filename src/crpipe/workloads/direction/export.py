@@ -14,7 +14,14 @@ from crpipe.inference.export import Graphs
 from crpipe.inference.onnx_graph import Graph
 from crpipe.workloads.direction.layout import TRUTH
 from crpipe.workloads.direction.models import model as losses
-from crpipe.workloads.direction.models.grouping import AUXILIARY, PULSES_AT_ONCE, SENSOR, SENSOR_IDS, TIME
+from crpipe.workloads.direction.models.grouping import (
+    AUXILIARY,
+    PULSES_AT_ONCE,
+    SENSOR,
+    SENSOR_IDS,
+    TIME,
+    summarise,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -167,7 +174,7 @@ class PulseGraph(nn.Module):
         hit = (before[ends] - before[ends - multiplicity]).clamp_max(self.most_doms)
         vectors = self._vectors(pulses, pulse, event, rank, nth, many, hit)
         size = losses.length(vectors)
-        return vectors / size, size[:, 0]
+        return vectors / size, self.model.sharpness * size[:, 0]
 
     def _vectors(
         self,
@@ -206,7 +213,8 @@ class PulseGraph(nn.Module):
         start = _start(pulses, hit, event, pulse)
         x = self.model.features(doms, event_of, start, torch.zeros_like(start))[:-1]
         x = x.view(hit.shape[0], most, -1)
-        return self.model.network(x, torch.arange(most, device=x.device) < hit[:, None])
+        there = torch.arange(most, device=x.device) < hit[:, None]
+        return self.model.corrected(x, there, summarise(x, there))
 
 
 def _start(pulses: Tensor, hit: Tensor, event: Tensor, pulse: Tensor) -> Tensor:

@@ -59,7 +59,7 @@ class RegressorGraph(nn.Module):
         for name, (value, log_sigma) in self.model(items_of(npho, relative_time, self.options)).items():
             outputs.append(value)
             if log_sigma is not None:
-                outputs.append(sigma_of(name, value, log_sigma, self.model.tasks[name]))
+                outputs.append(sigma_of(self.model, name, value, log_sigma))
         return tuple(outputs)
 
 

@@ -24,10 +24,10 @@ from crpipe.workloads.direction.models.grouping import Features, extended, group
 from crpipe.workloads.direction.models.model import DirectionModel, SensorDeepSet, SensorTransformer
 from crpipe.workloads.direction.options import DeepSetOptions, FlatTransformerOptions
 from crpipe.workloads.direction.scoring.line_fit import line_fit
-from crpipe.workloads.direction.scoring.metrics import KAPPA_METRICS, METRICS
+from crpipe.workloads.direction.scoring.metrics import KAPPA_METRICS, METRICS, calibration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -48,6 +48,8 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
     event_columns = tuple(field.name for field in TRUTH)
     item_columns = tuple(field.name for field in PULSE)
     needs = ("geometry",)
+    fit_events = 20_000
+    calibration_events = 5000
     validation_metrics = (
         Metric("angle_deg", "opening angle", unit="°", ideal=0.0),
         Metric("z_bias", "predicted minus true z", better="near", ideal=0.0),
@@ -57,6 +59,7 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
         self.options = options
         self.metrics = METRICS + KAPPA_METRICS * (options.loss == "von_mises_fisher")
         self.places: NDArray[np.float32] = np.zeros((0, 3), np.float32)
+        self._model: DirectionModel | None = None
 
     def use(self, tables: Tables) -> None:
         """Read where the sensors are."""
@@ -101,7 +104,25 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
         """Build features and network."""
         absolute = self.options.time == "absolute"
         features = Features(torch.from_numpy(self.places), self.options.pulses_per_dom, absolute=absolute)
-        return DirectionModel(features, self.network(features.width))
+        self._model = DirectionModel(features, self.network(features.width))
+        return self._model
+
+    def fit(self, model: nn.Module, blocks: Iterable[Events]) -> None:
+        """Fit the regression, from which the network begins."""
+        assert isinstance(model, DirectionModel)
+        summaries, truth = [], []
+        for number, events in enumerate(blocks):
+            batch = self._on_device(model, events, (number,))
+            kept = batch["counts"] * batch["hit"] > 0
+            summaries.append(model.summaries(batch, batch["turn"])[kept])
+            truth.append(batch["truth"][kept])
+        if summaries:
+            model.regression.fit(torch.cat(summaries), torch.cat(truth))
+
+    def _on_device(self, model: nn.Module, events: Events, seed: tuple[int, ...] = ()) -> Batch:
+        device = next(model.parameters()).device
+        batch = self.collate(events, np.arange(len(events)), seed)
+        return {name: value.to(device) for name, value in batch.items()}
 
     def phases(self) -> list[Phase]:
         """Fit all weights."""
@@ -125,45 +146,71 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
         return losses.mean(losses.von_mises_fisher(vectors, truth), counts), shown
 
     def vectors(
-        self, model: nn.Module, events: Events, turns: int
+        self, model: DirectionModel, events: Events, turns: int, *, of_regression: bool = False
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Predict the mean vector over some turns, [N, 3], and count the sensors hit, [N]."""
-        batch = self.collate(events, np.arange(len(events)), ())
-        device = next(model.parameters()).device
-        moved = {name: value.to(device) for name, value in batch.items()}
-        mean = torch.zeros_like(moved["truth"])
+        """Predict the mean vector over some turns, [N, 3], not calibrated, and count the sensors hit, [N]."""
+        batch = self._on_device(model, events)
+        predicted = model.estimates if of_regression else model
+        mean = torch.zeros_like(batch["truth"])
         for number in range(turns):
             angle = 2 * math.pi * number / turns
-            turned = model(moved, torch.full_like(moved["turn"], angle))
+            turned = predicted(batch, torch.full_like(batch["turn"], angle))
             mean += turned_back(turned, angle) / turns
         vectors, hit = np.empty((len(events), 3)), np.empty(len(events), np.int64)
-        order = batch["order"][: len(events)].numpy()
+        order = batch["order"][: len(events)].cpu().numpy()
         vectors[order] = mean[: len(events)].cpu().numpy()
-        hit[order] = batch["hit"][: len(events)].numpy()
+        hit[order] = batch["hit"][: len(events)].cpu().numpy()
         return vectors, hit
 
     def predict(self, model: nn.Module, events: Events, generator: torch.Generator) -> Columns:  # noqa: ARG002
-        """Predict directions, with the line fit's beside them."""
+        """Predict directions, with those of the regression and of the line fit beside them."""
+        assert isinstance(model, DirectionModel)
         vectors, hit = self.vectors(model, events, self.options.rotations)
         azimuth, zenith = azimuth_zenith(vectors)
         columns: Columns = {"azimuth": azimuth, "zenith": zenith}
         if self.options.loss == "von_mises_fisher":
-            columns["kappa"] = np.linalg.norm(vectors, axis=1)
-        fit = self.baseline(events)
-        return {**columns, "doms": hit, "line_fit_azimuth": fit["azimuth"], "line_fit_zenith": fit["zenith"]}
+            columns["kappa"] = float(model.sharpness) * np.linalg.norm(vectors, axis=1)
+        columns["doms"] = hit
+        fit = line_fit(events, self.places)
+        columns["line_fit_azimuth"], columns["line_fit_zenith"] = fit
+        regression = self._estimates(model, events, fit)
+        return columns | {f"baseline_{name}": values for name, values in regression.items()}
 
     def baseline(self, events: Events) -> Columns:
-        """Fit a line to the pulses."""
-        azimuth, zenith = line_fit(events, self.places)
-        return {"azimuth": azimuth, "zenith": zenith}
+        """Reconstruct by the regression alone, as ``fit`` left it in the model."""
+        with torch.no_grad():
+            return self._estimates(self._model or self.model(), events, line_fit(events, self.places))
+
+    def _estimates(
+        self, model: DirectionModel, events: Events, fit: tuple[NDArray[np.float64], NDArray[np.float64]]
+    ) -> Columns:
+        """Predict by the regression; where it says nothing, because it learned nothing, by the line fit."""
+        vectors, _ = self.vectors(model, events, 1, of_regression=True)
+        azimuth, zenith = azimuth_zenith(vectors)
+        known = np.abs(vectors).max(axis=1, initial=0) > 0
+        return {"azimuth": np.where(known, azimuth, fit[0]), "zenith": np.where(known, zenith, fit[1])}
 
     def validate(self, model: nn.Module, events: Events, generator: torch.Generator) -> Columns:  # noqa: ARG002
         """Measure the angle to the truth, in degrees, and the bias in z: [N] each."""
+        assert isinstance(model, DirectionModel)
         vectors, _ = self.vectors(model, events, 1)
         truth = unit_vectors(events.columns["azimuth"], events.columns["zenith"])
         lengths = np.maximum(np.linalg.norm(vectors, axis=1), np.finfo(np.float64).tiny)
         angle = np.degrees(opening_angle(vectors, truth))
         return {"angle_deg": angle, "z_bias": vectors[:, 2] / lengths - truth[:, 2]}
+
+    def deviations(self, model: nn.Module, events: Events, generator: torch.Generator) -> Columns:  # noqa: ARG002
+        """Return the angle to the truth in rad, and kappa without any correction: [N] each."""
+        assert isinstance(model, DirectionModel)
+        vectors, _ = self.vectors(model, events, self.options.rotations)
+        truth = unit_vectors(events.columns["azimuth"], events.columns["zenith"])
+        return {"angle": opening_angle(vectors, truth), "kappa": np.linalg.norm(vectors, axis=1)}
+
+    def calibrate(self, model: nn.Module, deviations: Columns) -> None:
+        """Scale kappa so that the circles which it says hold 68 % of the events do so."""
+        if self.options.loss == "von_mises_fisher":
+            assert isinstance(model, DirectionModel)
+            model.sharpness.fill_(calibration(deviations["angle"], deviations["kappa"]))
 
     def graphs(self, model: nn.Module, made: Provenance, folder: Path) -> Graphs:
         """Write the ONNX graph from raw pulses to directions; see export."""
@@ -171,7 +218,12 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
 
         assert isinstance(model, DirectionModel)
         graph = export.PulseGraph(model, self.options.pulses_per_dom, self.options.max_doms)
-        return export.write(graph, lambda events: self.vectors(model, events, 1)[0], made.layout, folder)
+        return export.write(
+            graph,
+            lambda events: float(model.sharpness) * self.vectors(model, events, 1)[0],
+            made.layout,
+            folder,
+        )
 
     def card(self, made: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:  # noqa: ARG002
         """Return what a user of the graph should know; see export."""

@@ -1,1 +1,1 @@
-"""How good directions are, beside a line fit."""
+"""How good directions are, beside simple methods."""

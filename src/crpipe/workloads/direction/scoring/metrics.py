@@ -29,6 +29,8 @@ METRICS = (
     Metric("angle_p25_deg", "25 % quantile of the opening angle", "°", ideal=0.0),
     Metric("angle_p75_deg", "75 % quantile of the opening angle", "°", ideal=0.0),
     Metric("angle_p90_deg", "90 % quantile of the opening angle", "°", ideal=0.0),
+    Metric("angle_mean_bright_deg", "mean opening angle, half with most pulses", "°", ideal=0.0, groups=2),
+    Metric("angle_mean_faint_deg", "mean opening angle, half with fewest pulses", "°", ideal=0.0, groups=2),
     Metric("z_bias", "mean of the predicted minus the true z component", better="near", ideal=0.0),
     Metric(
         "collapse", "length of the mean predicted vector minus that of the true", better="near", ideal=0.0
@@ -36,6 +38,13 @@ METRICS = (
 )
 KAPPA_METRICS = (
     Metric("kappa_coverage_68", "events inside their own 68 % circle, from kappa", better="near", ideal=0.68),
+    Metric(
+        "kappa_coverage_68_quarter_4",
+        "events inside their own 68 % circle, quarter with the largest kappa",
+        better="near",
+        ideal=0.68,
+        groups=4,
+    ),
 )
 COVERAGE = 0.68
 _QUANTILES = {"p10": 0.1, "p25": 0.25, "median": 0.5, "p75": 0.75, "p90": 0.9}
@@ -44,10 +53,13 @@ _DRAWN = 20_000  # events in one resample: of more, the error of so few is scale
 _KAPPA = (1e-6, 1e12)  # beyond, formulas with kappa lose their digits; an event is as uncertain as at all
 
 
-def measure(truth: Mapping[str, Any], prediction: Mapping[str, Any]) -> dict[str, float]:
+def measure(
+    truth: Mapping[str, Any], prediction: Mapping[str, Any], pulses: ArrayLike | None = None
+) -> dict[str, float]:
     """Measure everything: ``name``, and ``name_error`` from a bootstrap where there are two events or more.
 
-    truth: azimuth, zenith; prediction: azimuth, zenith and, if the model has it, kappa; [N] each.
+    truth: azimuth, zenith and, where the files know it, cascade (1 or 0); prediction: azimuth, zenith and, if
+    the model has it, kappa; pulses: of each event; [N] each.
     """
     true, predicted = (unit_vectors(side["azimuth"], side["zenith"]) for side in (truth, prediction))
     angle = opening_angle(true, predicted)
@@ -55,14 +67,57 @@ def measure(truth: Mapping[str, Any], prediction: Mapping[str, Any]) -> dict[str
     if "kappa" in prediction:
         inside = shares_inside(angle, prediction["kappa"]) < COVERAGE
     numbers = _numbers(true, predicted, angle, inside)
+    of_parts = _measure_parts(angle, inside, _parts(truth, prediction, pulses))
     if len(angle) < 2:  # noqa: PLR2004 - one event has no spread
-        return numbers
+        return numbers | of_parts
     replicas = []
     for index in resamples(len(angle), _RESAMPLES, _DRAWN):
         again = None if inside is None else inside[index]
         replicas.append(list(_numbers(true[index], predicted[index], angle[index], again).values()))
     errors = spread(replicas, len(angle), _DRAWN)
-    return numbers | {f"{name}_error": float(error) for name, error in zip(numbers, errors, strict=True)}
+    numbers |= {f"{name}_error": float(error) for name, error in zip(numbers, errors, strict=True)}
+    return numbers | of_parts
+
+
+def _parts(
+    truth: Mapping[str, Any], prediction: Mapping[str, Any], pulses: ArrayLike | None
+) -> dict[str, NDArray[np.bool_]]:
+    """Divide the events by what decides how well they are known: name of each part, [N] which are in it.
+
+    Tracks and cascades where the truth says so; halves by their pulses; quarters by kappa.
+    """
+    parts: dict[str, NDArray[np.bool_]] = {}
+    if "cascade" in truth:
+        cascade = np.asarray(truth["cascade"]) > 0
+        parts |= {"tracks": ~cascade, "cascades": cascade}
+    if pulses is not None:
+        rank = _ranks(pulses)
+        parts |= {"bright": 2 * rank >= len(rank), "faint": 2 * rank < len(rank)}
+    if "kappa" in prediction:
+        rank = _ranks(prediction["kappa"])
+        parts |= {f"quarter_{part + 1}": 4 * rank // len(rank) == part for part in range(4)}
+    return parts
+
+
+def _ranks(values: ArrayLike) -> NDArray[np.int64]:
+    return np.argsort(np.argsort(np.asarray(values), kind="stable"), kind="stable")
+
+
+def _measure_parts(
+    angle: Floats, inside: NDArray[np.bool_] | None, parts: Mapping[str, NDArray[np.bool_]]
+) -> dict[str, float]:
+    """Measure mean angle and coverage of each part that has events, with errors of the means."""
+    numbers = {}
+    for name, mine in parts.items():
+        columns = {f"angle_mean_{name}_deg": np.rad2deg(angle)}
+        if inside is not None:
+            columns[f"kappa_coverage_68_{name}"] = inside.astype(np.float64)
+        count = int(np.count_nonzero(mine))
+        for column, values in columns.items() if count else ():
+            numbers[column] = float(values[mine].mean())
+            if count > 1:
+                numbers[f"{column}_error"] = float(values[mine].std(ddof=1) / np.sqrt(count))
+    return numbers
 
 
 def shares_inside(angle: ArrayLike, kappa: ArrayLike) -> Floats:
@@ -74,6 +129,21 @@ def shares_inside(angle: ArrayLike, kappa: ArrayLike) -> Floats:
     kappa = np.clip(np.asarray(kappa, np.float64), *_KAPPA)
     height = 2 * np.sin(np.asarray(angle, np.float64) / 2) ** 2  # 1 - cos, exact for small angles
     return elementary.expm1(-kappa * height) / elementary.expm1(-2 * kappa)
+
+
+def calibration(angle: ArrayLike, kappa: ArrayLike) -> float:
+    """Return the factor of kappa with which COVERAGE of the events are inside of their circles.
+
+    angle: in rad, kappa: [N] each. 1 without events whose numbers are finite; between 1e-3 and 1e3.
+    """
+    pairs = np.stack([np.asarray(angle, np.float64), np.asarray(kappa, np.float64)])
+    angles, kappas = pairs[:, np.isfinite(pairs).all(axis=0)]
+    low, high = -3.0, 3.0  # powers of ten: the larger kappa, the smaller the circles
+    for _ in range(40 if len(kappas) else 0):
+        middle = (low + high) / 2
+        inside = np.mean(shares_inside(angles, 10**middle * kappas) < COVERAGE)
+        low, high = (middle, high) if inside > COVERAGE else (low, middle)
+    return float(10 ** ((low + high) / 2))
 
 
 def expected_angle(share: float, kappa: ArrayLike) -> Floats:

@@ -1,6 +1,6 @@
-"""How good predicted directions are, in numbers, and in figures with the line fit of the same events.
+"""How good predicted directions are, in numbers, and in figures with the regression of the same events.
 
-The network is blue, the line fit orange, the truth grey; a dashed grey line is what a random direction gives.
+The network is blue, the regression orange, the truth grey; a dashed grey line is a random direction.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-_TRUTH, _NETWORK, _LINE_FIT = style.REAL, style.COLOURS[0], style.COLOURS[1]
+_TRUTH, _NETWORK, _REGRESSION = style.REAL, style.COLOURS[0], style.COLOURS[1]
 _MARKED = (0.1, 0.25, 0.5, 0.75, 0.9)
 _DEGREES = (0.1, 0.3, 1, 3, 10, 30, 90)
 _FINEST = _DEGREES[0]
@@ -65,11 +65,11 @@ class Quantiles:
 def score(truth: Events, prediction: Mapping[str, Any], folder: Path) -> dict[str, float]:
     """Compare predicted directions with the true ones; plot figures into ``folder``.
 
-    There are figures where the prediction has a line fit to compare with, so none for the line fit itself.
+    There are figures where the prediction has a baseline beside it, so none for the baseline itself.
     """
-    if "line_fit_zenith" in prediction:
+    if "baseline_zenith" in prediction:
         draw_all(truth, prediction, folder)
-    return metrics.measure(truth.columns, prediction)
+    return metrics.measure(truth.columns, prediction, truth.multiplicity)
 
 
 def draw_all(truth: Events, prediction: Mapping[str, Any], folder: Path) -> list[Path]:
@@ -77,7 +77,7 @@ def draw_all(truth: Events, prediction: Mapping[str, Any], folder: Path) -> list
     true = unit_vectors(truth.columns["azimuth"], truth.columns["zenith"])
     methods = [
         _directions("network", _NETWORK, true, prediction, ""),
-        _directions("line fit", _LINE_FIT, true, prediction, "line_fit_"),
+        _directions("regression", _REGRESSION, true, prediction, "baseline_"),
     ]
     figures: dict[str, Callable[[], Figure]] = {
         "angle": lambda: angle(methods),

@@ -97,19 +97,22 @@ class Codec(nn.Module):
 CHANNELS = 4
 DEEPEST_CM = 38.5  # of the xenon
 U_CM, V_CM = 24.0, 68.0  # half lengths of the inner face
-SUMS = 8 + len(FACES)
+_RINGS_CM = (2.5, 4.0, 6.0, 9.0, 13.0, 20.0)  # about the centre of the light on the inner face
+SUMS = 14 + len(FACES) + len(_RINGS_CM)
 _DEPTH = 1.51 * 1.53 / (8 * math.pi)  # area of the face for each sensor
 _TIMED = 200.0  # sensors with a time in a bright event, about
-_FAINT = 1e-6  # photons; at 0 a root has no finite slope
+_ALIVE = 0.1  # share of the sensors of a face; with fewer, their mean says nothing about the others
 
 
 class LightSums(NamedTuple):
     """Simple quantities of an event, [B] each, in the units of their names.
 
-    light: sum of the valid photons above zero, at least 1. u_cm, v_cm: centre on the inner face; w_cm: depth
-    by the width of the light there (scoring.baseline.centre has the same, and why). start_ns: mean time,
-    weighted by photons, less the way of the light from there; 0 without times. expected_ns: [B, 4760] when
-    light of that time would reach each sensor. vector: [B, SUMS] most of these and more, about 1.
+    light: sum of the photons above zero, at least 1, where dead sensors count as the mean of their face.
+    u_cm, v_cm: centre on the inner face; w_cm: depth by the width of the light there (scoring.baseline.centre
+    has the same, and why). start_ns: mean time, weighted by photons, less the way of the light from there; 0
+    without times. expected_ns: [B, 4760] when light of that time would reach each sensor. vector: [B, SUMS]
+    what a simple regression needs: these, the light of each face and in rings about the centre, its widths,
+    and its largest sensor.
     """
 
     light: Tensor
@@ -158,8 +161,11 @@ class SensorFeatures(nn.Module):
         """
         u, v = self.get_buffer("u"), self.get_buffer("v")
         shining = photons.clamp_min(0) * valid
-        by_face = torch.stack([(shining * face).sum(dim=1) for face in self.get_buffer("faces")], dim=1)
-        light = by_face.sum(dim=1).clamp_min(1.0)
+        faces = self.get_buffer("faces").unbind()
+        alive = torch.stack([(valid * face).sum(dim=1) / face.sum() for face in faces], dim=1)
+        by_face = torch.stack([(shining * face).sum(dim=1) for face in faces], dim=1)
+        by_face = (by_face / alive.clamp_min(_ALIVE)).clamp_min(1.0)
+        light = by_face.sum(dim=1)
         inner = shining[:, : len(u)]
         weight = inner.square()
         total = weight.sum(dim=1).clamp_min(1.0)
@@ -167,18 +173,30 @@ class SensorFeatures(nn.Module):
         flat = inner.sum(dim=1).clamp_min(1.0)
         w_cm = (_DEPTH * flat.square() / total).sqrt().clamp_max(DEEPEST_CM)
         spread_u, spread_v = (_spread(inner, place, flat) for place in (u, v))
+        mean_u, mean_v = ((inner * place).sum(dim=1) / flat for place in (u, v))
+        away = (u - u_cm[:, None]).square() + (v - v_cm[:, None]).square()
+        rings = [(inner * (away < radius**2)).sum(dim=1) for radius in _RINGS_CM]
+        near, middle = inner * (away < _RINGS_CM[2] ** 2), rings[2].clamp_min(1.0)
         clear, way = shining * timed, self._way(u_cm, v_cm, w_cm)
         start = (clear * (time - way)).sum(dim=1) / clear.sum(dim=1).clamp_min(1.0)
+        most = inner.amax(dim=1).clamp_min(1.0)
         vector = [
             (light / self.usual).log(),
             u_cm / U_CM,
             v_cm / V_CM,
             w_cm / DEEPEST_CM,
+            mean_u / U_CM,
+            mean_v / V_CM,
+            (near * u).sum(dim=1) / middle - u_cm,
+            (near * v).sum(dim=1) / middle - v_cm,
             spread_u / U_CM,
             spread_v / V_CM,
-            (inner.amax(dim=1) / light).clamp_min(_FAINT).sqrt(),
+            (most / light).sqrt(),
+            (most / self.usual).log(),
             timed.sum(dim=1) / _TIMED,
-            *(by_face / light[:, None]).unbind(dim=1),
+            alive[:, 0],
+            *(by_face / self.usual).log().unbind(dim=1),
+            *(ring / flat for ring in rings),
         ]
         return LightSums(light, u_cm, v_cm, w_cm, start, start[:, None] + way, torch.stack(vector, dim=1))
 

@@ -1,4 +1,4 @@
-"""From the encoder's tokens to energy, place, time and angle: each task corrects a simple estimate."""
+"""From the encoder's tokens to energy, place, time and angle: each task corrects a regression."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from crpipe.workloads.common.formulas import Gelu
+from crpipe.workloads.common.regression import QuadraticRegression
 from crpipe.workloads.xec.layout import TRUTH, TRUTHS
 from crpipe.workloads.xec.models.encoder import TOKENS, SensorEncoder
-from crpipe.workloads.xec.models.features import U_CM, V_CM
+from crpipe.workloads.xec.models.features import SUMS, U_CM, V_CM
 from crpipe.workloads.xec.sensors import INNER_RADIUS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -57,7 +60,7 @@ def task_loss(residual: Tensor, log_sigma: Tensor | None, task: TaskOptions) -> 
     return smooth_l1(residual, task.beta if task.loss == "smooth_l1" else 0.0).mean(dim=1)
 
 
-# A step of 1 in the network's output, in the units of the columns.
+# Units of losses and of the network's corrections until the regression is fitted; then, its resolutions.
 UNITS: dict[Truth, tuple[float, ...]] = {
     "energy": (0.05,),
     "position": (U_CM, V_CM, 10.0),
@@ -65,100 +68,177 @@ UNITS: dict[Truth, tuple[float, ...]] = {
     "angle": (1.0, 1.0),
 }
 PERIODIC = "phi_rad"
+WITHIN = 0.6827  # share of the events within one sigma of a Gaussian
 _LEAST_ENERGY = 1e-6
-_FASTER = 10.0  # the scale of the energy learns so much faster than other weights
+_FINEST = 1e-3  # least resolution of the regression, in units of UNITS
 
 
 class Head(nn.Module):
-    """A small network over all tokens; gives corrections, and log sigmas behind them where it has to."""
+    """Two small networks, over all tokens and over the sums of the light, whose results are added.
+
+    Gives corrections, and log sigmas behind them where it has to. The sums are learned within a few hundred
+    steps, the tokens much later.
+    """
 
     def __init__(self, width: int, hidden: int, outputs: int) -> None:
         super().__init__()
-        last = nn.Linear(hidden, outputs)
-        nn.init.zeros_(last.weight)  # training begins at the simple estimates
-        nn.init.zeros_(last.bias)
         self.layers = nn.Sequential(
             nn.Linear(TOKENS * width, hidden),
             nn.LayerNorm(hidden),
             Gelu(),
             nn.Linear(hidden, hidden),
             Gelu(),
-            last,
+            _last(hidden, outputs),
+        )
+        self.sums = nn.Sequential(
+            nn.Linear(SUMS, hidden), Gelu(), nn.Linear(hidden, hidden), Gelu(), _last(hidden, outputs)
         )
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Return [B, outputs] from tokens [B, 7, width]."""
-        return self.layers(tokens.flatten(1))
+    def forward(self, tokens: Tensor, sums: Tensor) -> Tensor:
+        """Return [B, outputs] from tokens [B, 7, width] and standardised sums [B, SUMS]."""
+        return self.layers(tokens.flatten(1)) + self.sums(sums)
+
+
+def _last(hidden: int, outputs: int) -> nn.Linear:
+    """Return a last layer that gives zero: training begins at the regression."""
+    layer = nn.Linear(hidden, outputs)
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
 
 
 class GammaModel(nn.Module):
-    """Encoder and heads of the tasks that are asked for, and no others."""
+    """A regression on sums of the light, and encoder and heads of the tasks that correct it.
+
+    unit_TASK: [D] a step of 1 of the network. sigma_TASK: [D] factor of predicted uncertainties.
+    """
 
     def __init__(self, options: RegressorOptions, places: NDArray[np.float64]) -> None:
         super().__init__()
         self.tasks = options.tasks
-        self.encoder = SensorEncoder(options, places, options.photons_at_50_mev)
+        self.light = options.photons_at_50_mev
+        self.encoder = SensorEncoder(options, places, self.light)
         self.heads = nn.ModuleDict()
-        for name in (name for name in TRUTHS if name in options.tasks):  # in whatever order they are named
-            task = options.tasks[name]
-            parts = len(TRUTH[name]) * (2 if task.loss == "gaussian_nll" else 1)
-            self.heads[name] = Head(options.width, options.head, parts)
-        if "energy" in options.tasks:
-            self.light = options.photons_at_50_mev
-            self.scale = nn.Parameter(torch.zeros(()))
+        self.names: list[Truth] = [
+            name for name in TRUTHS if name in options.tasks
+        ]  # whatever order is given
+        for name in self.names:
+            outputs = len(UNITS[name]) * (2 if options.tasks[name].loss == "gaussian_nll" else 1)
+            self.heads[name] = Head(options.width, options.head, outputs)
+            self.register_buffer(f"unit_{name}", self._first_unit(name))
+            self.register_buffer(f"sigma_{name}", torch.ones(len(UNITS[name])))
+        self.regression = QuadraticRegression(SUMS, sum(len(UNITS[name]) for name in self.names))
         if options.balance == "learned":
             zeros = {name: nn.Parameter(torch.zeros(())) for name in self.heads}
             self.log_variance = nn.ParameterDict(zeros)
 
-    def forward(self, items: Tensor) -> dict[str, tuple[Tensor, Tensor | None]]:
+    def forward(self, items: Tensor) -> dict[Truth, tuple[Tensor, Tensor | None]]:
         """Predict for items [B, 4760, 4]: for each task [B, D] in the units of its columns.
 
         Beside it the log of the uncertainty [B, D] in units of the task, or None.
         """
         encoded = self.encoder(items)
-        predictions = {}
-        for name, head in self.heads.items():
-            out = head(encoded.tokens).float()
-            count = len(UNITS[name])  # type: ignore[index]
-            log_sigma = None
+        predictions: dict[Truth, tuple[Tensor, Tensor | None]] = {}
+        sums = self.regression.standardised(encoded.sums.vector)
+        for name, estimate in self._estimates(encoded.sums).items():
+            out = self.heads[name](encoded.tokens, sums).float()
+            count, log_sigma = estimate.shape[1], None
             if out.shape[1] > count:
                 log_sigma = out[:, count:].clamp(LEAST_LOG_SIGMA, MOST_LOG_SIGMA)
-            predictions[name] = (self._value(name, out[:, :count], encoded.sums), log_sigma)
+            step = out[:, :count] * self.get_buffer(f"unit_{name}")
+            predictions[name] = (self._corrected(name, estimate, step), log_sigma)
         return predictions
 
-    def _value(self, name: str, step: Tensor, sums: LightSums) -> Tensor:
-        """Correct the simple estimate of a task by the network's step [B, D]."""
+    def estimates(self, items: Tensor) -> dict[Truth, Tensor]:
+        """Predict by the regression alone: for each task [B, D] in the units of its columns."""
+        return self._estimates(self.encoder.features(items)[1])
+
+    def _estimates(self, sums: LightSums) -> dict[Truth, Tensor]:
+        sizes = [len(UNITS[name]) for name in self.names]
+        steps = self.regression(sums.vector).split(sizes, dim=1)
+        return {
+            name: _after(name, self._simple(name, sums), step)
+            for name, step in zip(self.names, steps, strict=True)
+        }
+
+    def fit(self, blocks: Iterable[tuple[Tensor, dict[Truth, Tensor]]]) -> None:
+        """Fit the regression, and the units by its resolution.
+
+        blocks: items [B, 4760, 4] and the true values of each task [B, D] in the units of its columns.
+        """
+        vectors, steps, simple, true = [], [], [], []
+        for items, truth in blocks:
+            sums = self.encoder.features(items)[1]
+            first = {name: self._simple(name, sums) for name in self.names}
+            vectors.append(sums.vector)
+            steps.append(torch.cat([_between(name, first[name], truth[name]) for name in self.names], dim=1))
+            simple.append(first)
+            true.append(truth)
+        if not vectors:
+            return
+        vector = torch.cat(vectors)
+        self.regression.fit(vector, torch.cat(steps))
+        sizes = [len(UNITS[name]) for name in self.names]
+        for name, step in zip(self.names, self.regression(vector).split(sizes, dim=1), strict=True):
+            first_of, true_of = (torch.cat([each[name] for each in part]) for part in (simple, true))
+            off = difference(name, _after(name, first_of, step), true_of, log=self.tasks[name].log)
+            width = torch.quantile(off.abs().double(), WITHIN, dim=0)
+            self.get_buffer(f"unit_{name}").copy_(
+                torch.maximum(width, _FINEST * self._first_unit(name).to(width))
+            )
+
+    def _first_unit(self, name: Truth) -> Tensor:
+        return torch.tensor((1.0,) if self.tasks[name].log else UNITS[name])
+
+    def _simple(self, name: Truth, sums: LightSums) -> Tensor:
+        """Estimate a task without anything learned: [B, D] in the units of its columns."""
         if name == "energy":
-            energy = UNITS["energy"][0] * (sums.light / self.light)[:, None] * (_FASTER * self.scale).exp()
-            return energy * step.exp() if self.tasks["energy"].log else energy * (1 + step)
+            return UNITS["energy"][0] * (sums.light / self.light)[:, None]
         if name == "position":
-            simple = torch.stack([sums.u_cm, sums.v_cm, sums.w_cm], dim=1)
-            return simple + step * step.new_tensor(UNITS["position"])
+            return torch.stack([sums.u_cm, sums.v_cm, sums.w_cm], dim=1)
         if name == "time":
-            return sums.start_ns[:, None] + UNITS["time"][0] * step
+            return sums.start_ns[:, None]
         around = math.pi - sums.v_cm / INNER_RADIUS  # a gamma from the origin to the middle of the light
         away = math.pi / 2 - torch.atan(sums.u_cm / INNER_RADIUS)
-        theta, phi = (torch.stack([away, around], dim=1) + step).unbind(dim=1)
+        return torch.stack([away, wrapped(around)], dim=1)
+
+    def _corrected(self, name: Truth, estimate: Tensor, step: Tensor) -> Tensor:
+        """Correct an estimate of a task by the network's step, in units of the columns: [B, D] each."""
+        if name == "energy":
+            return estimate * step.exp() if self.tasks[name].log else estimate + step
+        return _after(name, estimate, step)
+
+
+def _between(name: Truth, simple: Tensor, truth: Tensor) -> Tensor:
+    """Return what the regression learns of a task, [B, D]: for an energy, the logarithm of the ratio."""
+    return difference(name, truth, simple, log=name == "energy")
+
+
+def _after(name: Truth, simple: Tensor, step: Tensor) -> Tensor:
+    """Return the value that is ``step``, as by ``_between``, away from a simple estimate: [B, D] each."""
+    if name == "energy":
+        return simple * step.exp()
+    if name == "angle":
+        theta, phi = (simple + step).unbind(dim=1)
         return torch.stack([theta, wrapped(phi)], dim=1)
+    return simple + step
 
 
-def residual(name: Truth, predicted: Tensor, truth: Tensor, *, log: bool) -> Tensor:
-    """Return predicted minus true values, [B, D] each in the units of the columns, in units of the task."""
-    if name == "energy" and log:
+def difference(name: Truth, predicted: Tensor, truth: Tensor, *, log: bool) -> Tensor:
+    """Return predicted minus true values, [B, D] each in the units of the columns; log: of the logarithms."""
+    if log:
         return predicted.clamp_min(_LEAST_ENERGY).log() - truth.clamp_min(_LEAST_ENERGY).log()
-    difference = predicted - truth
-    columns = [field.name for field in TRUTH[name]]
     parts = [
-        wrapped(part) if column == PERIODIC else part
-        for column, part in zip(columns, difference.unbind(dim=1), strict=True)
+        wrapped(part) if field.name == PERIODIC else part
+        for field, part in zip(TRUTH[name], (predicted - truth).unbind(dim=1), strict=True)
     ]
-    return torch.stack(parts, dim=1) / difference.new_tensor(UNITS[name])
+    return torch.stack(parts, dim=1)
 
 
-def sigma_of(name: Truth, value: Tensor, log_sigma: Tensor, task: TaskOptions) -> Tensor:
-    """Return uncertainties [B, D] in the units of their columns, from logs in units of the task."""
-    sigma = log_sigma.exp()
-    return sigma * value if name == "energy" and task.log else sigma * sigma.new_tensor(UNITS[name])
+def sigma_of(model: GammaModel, name: Truth, value: Tensor, log_sigma: Tensor) -> Tensor:
+    """Return uncertainties [B, D] in the units of their columns, calibrated, from logs in its units."""
+    sigma = log_sigma.exp() * model.get_buffer(f"unit_{name}") * model.get_buffer(f"sigma_{name}")
+    return sigma * value if model.tasks[name].log else sigma
 
 
 def wrapped(angle: Tensor) -> Tensor:

@@ -12,13 +12,12 @@ from crpipe.train.workload import OptimizerSpec, Phase
 from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, SENSOR, TIME_VALID, TRUTH, TRUTHS
 from crpipe.workloads.xec.models import heads
 from crpipe.workloads.xec.models.features import sensors_of, without_channels
-from crpipe.workloads.xec.models.heads import GammaModel, residual, sigma_of
-from crpipe.workloads.xec.scoring.baseline import simple_reconstruction
+from crpipe.workloads.xec.models.heads import WITHIN, GammaModel, difference, sigma_of
 from crpipe.workloads.xec.scoring.metrics import metrics
 from crpipe.workloads.xec.sensors import FACES, face_of, read_sensor_map
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
     from crpipe.train.workload import Batch, Columns, Metrics
     from crpipe.workloads.xec.layout import Truth
     from crpipe.workloads.xec.options import RegressorOptions
+
+_LEAST_PULL = 1e-6  # factor of predicted uncertainties
 
 # ruff: noqa: PLC0415 - training has no use for matplotlib, nor for onnx, which is an extra
 
@@ -78,10 +79,12 @@ def _of_bins(counts: NDArray[np.int64], most: float) -> NDArray[np.float64]:
 
 
 class Regressor:
-    """Learns the tasks that are asked for, each as a correction of a simple estimate."""
+    """Learns the tasks that are asked for, each as a correction of a regression on sums of the light."""
 
     item_columns = tuple(field.name for field in SENSOR)
     needs = ("sensors",)
+    fit_events = 10_000
+    calibration_events = 2000
 
     def __init__(self, options: RegressorOptions) -> None:
         self.options = options
@@ -95,6 +98,7 @@ class Regressor:
         )
         self.places: NDArray[np.float64] = np.zeros((0, 6))
         self._flattening: Flattening | None = None
+        self._model: GammaModel | None = None
 
     def use(self, tables: Tables) -> None:
         """Read where the sensors are."""
@@ -123,8 +127,19 @@ class Regressor:
         return batch
 
     def model(self) -> GammaModel:
-        """Build encoder and heads."""
-        return GammaModel(self.options, self.places)
+        """Build regression, encoder and heads."""
+        self._model = GammaModel(self.options, self.places)
+        return self._model
+
+    def fit(self, model: nn.Module, blocks: Iterable[Events]) -> None:
+        """Fit the regression, from which the network begins."""
+        assert isinstance(model, GammaModel)
+        model.fit(self._on_device(model, events) for events in blocks)
+
+    def _on_device(self, model: nn.Module, events: Events) -> tuple[Tensor, dict[Truth, Tensor]]:
+        batch, device = self.collate(events, np.arange(len(events)), ()), next(model.parameters()).device
+        moved = {name: batch[name].to(device) for name in ("sensors", *self.tasks)}
+        return moved["sensors"], {name: moved[name] for name in self.tasks}
 
     def phases(self) -> list[Phase]:
         """Fit all weights."""
@@ -136,7 +151,7 @@ class Regressor:
         output = model(batch["sensors"])
         total = batch["sensors"].new_zeros(())
         shown: Metrics = {}
-        for name, loss in self.losses(output, batch).items():
+        for name, loss in self.losses(model, output, batch).items():
             mean = (loss * batch["balance"]).mean() if "balance" in batch else loss.mean()
             shown[f"{name}_loss"] = loss.detach().mean()
             if self.options.balance == "learned":
@@ -147,45 +162,82 @@ class Regressor:
                 total = total + self.options.tasks[name].weight * mean
         return total, shown
 
-    def losses(self, output: Mapping[str, tuple[Tensor, Tensor | None]], batch: Batch) -> dict[Truth, Tensor]:
+    def losses(
+        self,
+        model: nn.Module,
+        output: Mapping[Truth, tuple[Tensor, Tensor | None]],
+        truth: Mapping[Any, Tensor],
+    ) -> dict[Truth, Tensor]:
         """Return the loss of each task and event, [B]."""
         losses = {}
         for name in self.tasks:
             task = self.options.tasks[name]
             value, log_sigma = output[name]
-            off = residual(name, value, batch[name], log=task.log)
+            off = difference(name, value, truth[name], log=task.log) / model.get_buffer(f"unit_{name}")
             losses[name] = heads.task_loss(off, log_sigma, task)
         return losses
 
     def predict(self, model: nn.Module, events: Events, generator: torch.Generator) -> Columns:  # noqa: ARG002
-        """Predict the columns of all tasks, their uncertainties, and what the simple estimate gives."""
+        """Predict the columns of all tasks, their uncertainties, and what the regression gives."""
+        assert isinstance(model, GammaModel)
         device = next(model.parameters()).device
         sensors = sensors_of(events)
         columns: Columns = {}
         for name, (value, log_sigma) in model(torch.from_numpy(sensors).to(device)).items():
-            sigma = None if log_sigma is None else sigma_of(name, value, log_sigma, self.options.tasks[name])
+            sigma = None if log_sigma is None else sigma_of(model, name, value, log_sigma)
             for at, field in enumerate(TRUTH[name]):
                 columns[field.name] = value[:, at].cpu().numpy()
                 if sigma is not None:
                     columns[f"{field.name}_sigma"] = sigma[:, at].cpu().numpy()
-        simple = self.baseline(events)
-        columns["photons_sum"] = simple.pop("photons_sum")
-        shining = np.maximum(sensors[..., PHOTONS], 0) * sensors[..., PHOTONS_VALID]
-        columns["photons_inner"] = shining[:, face_of() == FACES.index("inner")].sum(axis=1)
+        valid = np.where(sensors[..., PHOTONS_VALID] > 0, sensors[..., PHOTONS], 0)
+        columns["photons_sum"] = valid.sum(axis=1, dtype=np.float64).astype(np.float32)
+        columns["photons_inner"] = np.maximum(valid, 0)[:, face_of() == FACES.index("inner")].sum(axis=1)
         columns["timed"] = sensors[..., TIME_VALID].sum(axis=1).astype(np.int64)
-        return columns | {f"baseline_{name}": values for name, values in simple.items()}
+        return columns | {f"baseline_{name}": each for name, each in self._estimates(model, events).items()}
 
     def baseline(self, events: Events) -> Columns:
-        """Reconstruct without a network: sum of the photons, their centre, their mean time."""
-        return simple_reconstruction(events, self.places)
+        """Reconstruct by the regression alone, as ``fit`` left it in the model."""
+        model = self._model or self.model()
+        with torch.no_grad():
+            return self._estimates(model, events)
+
+    def _estimates(self, model: GammaModel, events: Events) -> Columns:
+        device = next(model.parameters()).device
+        estimates = model.estimates(torch.from_numpy(sensors_of(events)).to(device))
+        return {
+            field.name: values[:, at].cpu().numpy()
+            for name, values in estimates.items()
+            for at, field in enumerate(TRUTH[name])
+        }
 
     def validate(self, model: nn.Module, events: Events, generator: torch.Generator) -> Columns:  # noqa: ARG002
         """Return the loss of each task for each event: [N]."""
-        device = next(model.parameters()).device
-        batch = self.collate(events, np.arange(len(events)), ())
-        batch = {name: tensor.to(device) for name, tensor in batch.items()}
-        losses = self.losses(model(batch["sensors"]), batch)
+        sensors, truth = self._on_device(model, events)
+        losses = self.losses(model, model(sensors), truth)
         return {f"{name}_loss": each.cpu().numpy() for name, each in losses.items()}
+
+    def deviations(self, model: nn.Module, events: Events, generator: torch.Generator) -> Columns:  # noqa: ARG002
+        """Return the distance to the truth in units of the predicted uncertainty: [N] for each column."""
+        assert isinstance(model, GammaModel)
+        sensors, truth = self._on_device(model, events)
+        columns: Columns = {}
+        for name, (value, log_sigma) in model(sensors).items():
+            if log_sigma is not None:
+                unit = model.get_buffer(f"unit_{name}")
+                off = difference(name, value, truth[name], log=self.options.tasks[name].log) / unit
+                pulls = (off.abs() * torch.exp(-log_sigma)).cpu().numpy()
+                columns |= {field.name: pulls[:, at] for at, field in enumerate(TRUTH[name])}
+        return columns
+
+    def calibrate(self, model: nn.Module, deviations: Columns) -> None:
+        """Scale each predicted uncertainty so that it covers 68 % of the events."""
+        for name in self.tasks:
+            for at, field in enumerate(TRUTH[name]):
+                pulls = np.asarray(deviations.get(field.name, ()), np.float64)
+                pulls = pulls[np.isfinite(pulls)]
+                if len(pulls):
+                    within = max(float(np.quantile(pulls, WITHIN)), _LEAST_PULL)
+                    model.get_buffer(f"sigma_{name}")[at] = within
 
     def shown(self, truth: Events, prediction: Columns) -> NDArray[np.integer[Any]]:
         """Choose the worst events, and a sample for the saliency."""

@@ -20,7 +20,7 @@ from crpipe.report import figure_style as style
 from crpipe.workloads.common import elementary
 from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, TIME, TRUTH
 from crpipe.workloads.xec.models.features import sensors_of
-from crpipe.workloads.xec.models.heads import UNITS, residual
+from crpipe.workloads.xec.models.heads import UNITS, difference
 from crpipe.workloads.xec.sensors import FACE_IDS, FACES, INNER, INNER_RADIUS, face_of, sensor_map
 
 if TYPE_CHECKING:
@@ -192,7 +192,8 @@ def distances(truth: Events, prediction: Columns, tasks: Sequence[Truth]) -> dic
             torch.from_numpy(np.stack([columns[name] for name in names], axis=1).astype(np.float64))
             for columns in (prediction, truth.columns)
         ]
-        lengths[task] = residual(task, pair[0], pair[1], log=False).square().sum(dim=1).sqrt().numpy()
+        off = difference(task, pair[0], pair[1], log=False) / pair[0].new_tensor(UNITS[task])
+        lengths[task] = off.square().sum(dim=1).sqrt().numpy()
     return lengths
 
 

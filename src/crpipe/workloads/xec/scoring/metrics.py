@@ -83,6 +83,15 @@ _WHOLE = {
 }
 
 
+SHALLOW_CM = 2.0
+_PARTS = {
+    "shallow": (f"conversions within {SHALLOW_CM:g} cm of the inner face", "such events"),
+    "deep": (f"conversions behind {SHALLOW_CM:g} cm", "such events"),
+    "low": ("lower half of the true energies", "two events"),
+    "high": ("upper half of the true energies", "two events"),
+}
+
+
 def metrics(tasks: Collection[Truth], uncertain: Collection[Truth] = ()) -> tuple[Metric, ...]:
     """Declare the numbers of these tasks; uncertain: those of them that predict their own uncertainty."""
     declared = []
@@ -96,8 +105,18 @@ def metrics(tasks: Collection[Truth], uncertain: Collection[Truth] = ()) -> tupl
             if task in uncertain:
                 title = f"{quantity.title}: half width of 68 % of residual / predicted sigma"
                 declared.append(Metric(f"{quantity.name}_pull", title, better="near", ideal=1.0))
+                title = f"{quantity.title}: events within their predicted sigma"
+                declared.append(
+                    Metric(f"{quantity.name}_coverage_68", title, better="near", ideal=round(WITHIN, 2))
+                )
         if task in tasks and task in _WHOLE:
             declared.append(_WHOLE[task])
+    if "energy" in tasks:
+        declared += [
+            Metric(f"energy_resolution_{name}", f"energy: half width, {words}", "%", ideal=0.0, needs=needs)
+            for name, (words, needs) in _PARTS.items()
+            if "position" in tasks or name in ("low", "high")
+        ]
     return tuple(declared)
 
 
@@ -110,6 +129,8 @@ def measure(
     prediction that is NaN makes its numbers NaN.
     """
     measured: dict[str, float] = {}
+    if "energy" in tasks:
+        measured |= _measure_parts(truth, prediction, by_depth="position" in tasks)
     for task, quantities in QUANTITIES.items():
         shared = [each for each in quantities if task in tasks and each.column in truth]
         for quantity in shared:
@@ -129,7 +150,7 @@ def measure(
 def _measure_one(
     quantity: Quantity, truth: Mapping[str, Any], prediction: Mapping[str, Any]
 ) -> dict[str, float]:
-    predicted = predicted_values(quantity, truth, prediction)
+    predicted = predicted_values(quantity, prediction)
     if predicted is None:
         return {}
     known = known_of(quantity, truth)
@@ -137,26 +158,41 @@ def _measure_one(
     measured = numbers(f"{quantity.name}_resolution", residuals, quantity.width)
     measured |= numbers(f"{quantity.name}_bias", residuals, middle)
     pull = pulls(quantity, truth, prediction)
-    return measured if pull is None else measured | numbers(f"{quantity.name}_pull", pull[known], within)
+    if pull is None:
+        return measured
+    inside = (np.abs(pull[known]) < 1).astype(np.float64)
+    measured |= numbers(f"{quantity.name}_coverage_68", inside, lambda values: values.mean(axis=-1))
+    return measured | numbers(f"{quantity.name}_pull", pull[known], within)
 
 
-def predicted_values(
-    quantity: Quantity, truth: Mapping[str, Any], prediction: Mapping[str, Any], prefix: str = ""
-) -> Floats | None:
-    """Return the predicted values [N], in the unit of the column; None where there are none.
+def _measure_parts(
+    truth: Mapping[str, Any], prediction: Mapping[str, Any], *, by_depth: bool
+) -> dict[str, float]:
+    """Measure the resolution of the energy in each part of the events that has one."""
+    quantity = QUANTITIES["energy"][0]
+    if quantity.column not in truth:
+        return {}
+    predicted = predicted_values(quantity, prediction)
+    if predicted is None:
+        return {}
+    known = known_of(quantity, truth)
+    residuals = quantity.residuals(truth, predicted)[known]
+    energy = np.asarray(truth[quantity.column], np.float64)[known]
+    upper = np.argsort(np.argsort(energy, kind="stable"), kind="stable") >= len(energy) // 2
+    parts = {"low": ~upper, "high": upper}
+    if by_depth and "w_cm" in truth:
+        depth = np.asarray(truth["w_cm"], np.float64)[known]
+        parts |= {"shallow": depth < SHALLOW_CM, "deep": depth >= SHALLOW_CM}
+    measured: dict[str, float] = {}
+    for name, mine in parts.items():
+        measured |= numbers(f"energy_resolution_{name}", residuals[mine], quantity.width)
+    return measured
 
-    Without energies, they are the sums of photons, times the one factor that makes the median ratio to the
-    true energies 1.
-    """
-    name = f"{prefix}{quantity.column}"
-    if name in prediction:
-        return np.asarray(prediction[name], np.float64)
-    if quantity.name != "energy" or "photons_sum" not in prediction:
-        return None
-    light, true = (np.asarray(each, np.float64) for each in (prediction["photons_sum"], truth["energy_gev"]))
-    valid = np.isfinite(true) & (true > 0)
-    ratio = np.median(light[valid] / true[valid]) if valid.any() else 1.0
-    return light / ratio if ratio > 0 else light
+
+def predicted_values(quantity: Quantity, prediction: Mapping[str, Any], prefix: str = "") -> Floats | None:
+    """Return the predicted values [N], in the unit of the column; None where there are none."""
+    values = prediction.get(f"{prefix}{quantity.column}")
+    return None if values is None else np.asarray(values, np.float64)
 
 
 def known_of(quantity: Quantity, truth: Mapping[str, Any]) -> NDArray[np.bool_]:
@@ -280,7 +316,7 @@ def energy_curve(
 ) -> EnergyCurve | None:
     """Measure the resolution in bins of energy, and fit it; None without predicted energies."""
     quantity = QUANTITIES["energy"][0]
-    predicted = predicted_values(quantity, truth, prediction, prefix)
+    predicted = predicted_values(quantity, prediction, prefix)
     if predicted is None:
         return None
     known = known_of(quantity, truth)

@@ -1,6 +1,6 @@
-"""How good predictions are, in numbers, and in figures with the simple reconstruction of the same events.
+"""How good predictions are, in numbers, and in figures with the regression of the same events.
 
-The network is blue, the simple reconstruction orange; vertical bars are bootstrap errors.
+The network is blue, the regression orange; vertical bars are bootstrap errors.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 _CURVES: dict[str, dict[str, Any]] = {
     "network": {"color": style.COLOURS[0], "marker": "o", "markersize": 4},
-    "simple reconstruction": {"color": style.COLOURS[1], "marker": "s", "markersize": 3.5},
+    "regression": {"color": style.COLOURS[1], "marker": "s", "markersize": 3.5},
 }
-_PREFIX = {"network": "", "simple reconstruction": "baseline_"}
+_PREFIX = {"network": "", "regression": "baseline_"}
 _MEV = 1e3
 _LOGARITHMIC = 6  # from this ratio of the largest to the least resolution on
 _COLOURS = (*style.COLOURS, "#b7791f")  # of quantities
@@ -216,8 +216,7 @@ def _judged(quantity: Quantity, truth: Columns, prediction: Columns) -> Judged |
         return None
     known = metrics.known_of(quantity, truth)
     values = {
-        name: metrics.predicted_values(quantity, truth, prediction, prefix)
-        for name, prefix in _PREFIX.items()
+        name: metrics.predicted_values(quantity, prediction, prefix) for name, prefix in _PREFIX.items()
     }
     if values["network"] is None or not known.any():
         return None

@@ -9,7 +9,9 @@ from torch import nn
 from crpipe.events.batch import Events, concatenate
 from crpipe.workloads.direction import DeepSet, DeepSetOptions, FlatTransformer, FlatTransformerOptions
 from crpipe.workloads.direction.layout import opening_angle, unit_vectors
+from crpipe.workloads.direction.models import model as module
 from crpipe.workloads.direction.models.model import DirectionModel
+from crpipe.workloads.direction.scoring.metrics import shares_inside
 from directions import WORKLOADS, build, changed, loss, make_events, make_places, predict
 
 NAMES = sorted(WORKLOADS)
@@ -53,11 +55,14 @@ def test_a_prediction_has_its_columns(choice):
     events = make_events([1, 0, 3, 800])
     found = predict(workload, model, events)
     kappa = ["kappa"] * (choice == "von_mises_fisher")
-    assert list(found) == ["azimuth", "zenith", *kappa, "doms", "line_fit_azimuth", "line_fit_zenith"]
+    simple = [f"{name}_{angle}" for name in ("line_fit", "baseline") for angle in ("azimuth", "zenith")]
+    assert list(found) == ["azimuth", "zenith", *kappa, "doms", *simple]
     owners = np.repeat(np.arange(4), events.multiplicity)
     assert found["doms"].tolist() == [len(set(events.items[owners == i, 0])) for i in range(4)]
-    fit = workload.baseline(events)
-    assert all(np.array_equal(fit[column], found[f"line_fit_{column}"]) for column in fit)
+    for columns in (workload.baseline(events), build()[0].baseline(events)):  # nothing is fitted: a line fit
+        for column, values in columns.items():
+            assert np.array_equal(values, found[f"baseline_{column}"])
+            assert np.array_equal(values, found[f"line_fit_{column}"])
 
 
 def test_truth_is_where_the_neutrino_came_from():
@@ -209,7 +214,7 @@ def test_heads_have_to_divide_the_width():
 
 def test_only_an_uncertainty_is_judged_as_one():
     names = [{metric.name for metric in build(loss=choice)[0].metrics} for choice in LOSSES]
-    assert names[0] - names[1] == {"kappa_coverage_68"}
+    assert names[0] - names[1] == {"kappa_coverage_68", "kappa_coverage_68_quarter_4"}
     assert names[1] < names[0]
 
 
@@ -223,3 +228,54 @@ def test_forward_passes_in_bfloat16_are_near_and_their_losses_are_float32(name, 
         rough, _ = loss(workload, model, events)
     assert rough.dtype == torch.float32
     assert rough.item() == pytest.approx(exact.item(), rel=0.1, abs=0.1)
+
+
+def fitted(name="FlatTransformer", count=60, **options):
+    """A workload and a model whose regression knows some events."""
+    workload, model = build(name, **options)
+    events = make_events(np.random.default_rng(2).integers(0, 90, count) * (np.arange(count) % 9 > 0))
+    with torch.no_grad():
+        workload.fit(model, [events.part(0, 20), events.part(20, count)])
+    return workload, model, events
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_regression_sees_an_event_alone_whatever_is_beside_it(name, monkeypatch):
+    """Its sensors are padded with those of others, and with few or many others."""
+    workload, model, events = fitted(name)
+    whole = workload.baseline(events)
+    assert not np.allclose(whole["azimuth"], predict(workload, model, events)["line_fit_azimuth"])
+    alone = [workload.baseline(events.part(each, each + 1)) for each in range(len(events))]
+    alone = {column: np.concatenate([each[column] for each in alone]) for column in whole}
+    assert opening_angle(vectors_of(whole), vectors_of(alone)).max() <= 1e-4
+    monkeypatch.setattr(module, "_PAIRS", 1)
+    assert opening_angle(vectors_of(whole), vectors_of(workload.baseline(events))).max() <= 1e-5
+
+
+def test_an_event_without_pulses_teaches_nothing():
+    _, model, events = fitted()
+    other, changed_model = build()
+    assert (events.multiplicity == 0).any()
+    with torch.no_grad():
+        other.fit(changed_model, [events.take(np.flatnonzero(events.multiplicity > 0))])
+    counts = [each.regression.centre for each in (model, changed_model)]
+    torch.testing.assert_close(*counts)
+
+
+def test_a_calibration_scales_kappa_alone_and_ends_at_68_percent():
+    workload, model, events = fitted(rotations=2)
+    before = predict(workload, model, events)
+    with torch.no_grad():
+        deviations = workload.deviations(model, events, torch.Generator())
+        deviations["angle"][0] = np.nan
+        workload.calibrate(model, deviations)
+        again = workload.deviations(model, events, torch.Generator())
+    assert np.array_equal(again["kappa"], deviations["kappa"])
+    after = predict(workload, model, events)
+    factor = model.sharpness.item()
+    assert factor != 1
+    for column, values in before.items():
+        scale = factor if column == "kappa" else 1
+        np.testing.assert_allclose(after[column], scale * values, rtol=1e-5)
+    inside = shares_inside(again["angle"][1:], factor * again["kappa"][1:]) < 0.68
+    assert inside.mean() == pytest.approx(0.68, abs=0.05)  # some are alike

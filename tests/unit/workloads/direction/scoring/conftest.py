@@ -38,7 +38,7 @@ def make_tracks(azimuth, zenith, places, seed: int = 1, noise: int = 20) -> Even
 
 
 def make_judged(events: int, seed: int = 0, *, energy: bool = True):
-    """Directions, and predictions of them whose kappa is right; the line fit is worse."""
+    """Directions, and predictions of them whose kappa is right; the baseline is worse."""
     rng = np.random.default_rng(seed)
     azimuth, zenith = rng.uniform(0, 2 * np.pi, events), np.arccos(rng.uniform(-1, 1, events))
     columns = {"event_id": np.arange(events), "azimuth": azimuth, "zenith": zenith}
@@ -48,7 +48,7 @@ def make_judged(events: int, seed: int = 0, *, energy: bool = True):
     true = unit_vectors(azimuth, zenith)
     kappa = 10 ** rng.uniform(2, 5, events)
     prediction = {"kappa": kappa, "doms": np.minimum(pulses, 200).astype(np.int64)}
-    for prefix, width in (("", kappa**-0.5), ("line_fit_", np.full(events, 0.3))):
+    for prefix, width in (("", kappa**-0.5), ("baseline_", np.full(events, 0.3))):
         moved = true + width[:, None] * rng.normal(size=true.shape)
         prediction[f"{prefix}azimuth"], prediction[f"{prefix}zenith"] = azimuth_zenith(moved)
     return Events(columns, pulses, np.empty((0, 0), np.float32)), prediction

@@ -3,7 +3,13 @@ import pytest
 
 from crpipe.workloads.direction.layout import azimuth_zenith
 from crpipe.workloads.direction.scoring import metrics
-from crpipe.workloads.direction.scoring.metrics import KAPPA_METRICS, METRICS, expected_angle, shares_inside
+from crpipe.workloads.direction.scoring.metrics import (
+    KAPPA_METRICS,
+    METRICS,
+    calibration,
+    expected_angle,
+    shares_inside,
+)
 
 
 def sides(zenith, predicted, **more):
@@ -22,7 +28,7 @@ def vmf_angles(kappa, rng):
 
 def test_every_declared_metric_is_measured_with_an_error(judged):
     truth, prediction = judged(300)
-    found = metrics.measure(truth.columns, prediction)
+    found = metrics.measure(truth.columns, prediction, truth.multiplicity)
     for metric in (*METRICS, *KAPPA_METRICS):
         assert np.isfinite(found[metric.name])
         assert found[f"{metric.name}_error"] > 0
@@ -33,7 +39,7 @@ def test_every_declared_metric_is_measured_with_an_error(judged):
 def test_numbers_without_kappa_are_those_that_need_none(judged):
     truth, prediction = judged(30)
     del prediction["kappa"]
-    found = metrics.measure(truth.columns, prediction)
+    found = metrics.measure(truth.columns, prediction, truth.multiplicity)
     assert {metric.name for metric in METRICS} <= found.keys()
     assert "kappa_coverage_68" not in found
 
@@ -47,7 +53,7 @@ def test_mean_and_quantiles_are_those_of_the_angles():
 
 def test_a_perfect_prediction_has_the_ideal_numbers(judged):
     truth, _ = judged(200)
-    found = metrics.measure(truth.columns, truth.columns)
+    found = metrics.measure(truth.columns, truth.columns, truth.multiplicity)
     assert [found[metric.name] for metric in METRICS] == pytest.approx([0.0] * len(METRICS), abs=1e-12)
 
 
@@ -64,9 +70,9 @@ def test_a_collapse_to_one_direction_shows(judged):
 def test_the_error_is_that_of_the_mean_for_few_and_many_events(judged, monkeypatch):
     """Of many events, fewer are drawn, and the error is scaled: it must come out the same."""
     truth, prediction = judged(4000)
-    whole = metrics.measure(truth.columns, prediction)
+    whole = metrics.measure(truth.columns, prediction, truth.multiplicity)
     monkeypatch.setattr(metrics, "_DRAWN", 400)
-    part = metrics.measure(truth.columns, prediction)
+    part = metrics.measure(truth.columns, prediction, truth.multiplicity)
     for name in ("angle_mean_deg_error", "z_bias_error"):
         assert part[name] == pytest.approx(whole[name], rel=0.25)
     z = np.cos(prediction["zenith"]) - np.cos(truth.columns["zenith"])
@@ -107,3 +113,34 @@ def test_azimuths_that_differ_by_a_turn_are_the_same():
     azimuth, zenith = azimuth_zenith([[1.0, -1e-9, 0.5]])
     found = metrics.measure({"azimuth": azimuth, "zenith": zenith}, {"azimuth": [0.0], "zenith": zenith})
     assert found["angle_mean_deg"] < 1e-6
+
+
+@pytest.mark.parametrize("wrong", [0.05, 1.0, 30.0])
+def test_a_calibration_is_the_factor_by_which_kappa_is_wrong(wrong):
+    rng = np.random.default_rng(3)
+    kappa = 10 ** rng.uniform(0, 4, 20_000)
+    assert calibration(vmf_angles(kappa, rng), wrong * kappa) == pytest.approx(1 / wrong, rel=0.05)
+
+
+def test_a_calibration_of_nothing_is_one_and_of_nonsense_is_finite():
+    assert calibration([], []) == pytest.approx(1)
+    assert calibration([np.nan, 1.0], [1.0, np.inf]) == pytest.approx(1)
+    assert calibration([0.0], [1.0]) == pytest.approx(1e3)
+    assert calibration([3.0], [1e9]) == pytest.approx(1e-3)
+
+
+def test_parts_are_tracks_and_cascades_halves_by_pulses_and_quarters_by_kappa(judged):
+    truth, prediction = judged(400)
+    cascade = np.arange(400) % 4 == 0
+    found = metrics.measure({**truth.columns, "cascade": cascade}, prediction, truth.multiplicity)
+    whole = found["angle_mean_deg"]
+    assert 0.75 * found["angle_mean_tracks_deg"] + 0.25 * found["angle_mean_cascades_deg"] == pytest.approx(
+        whole
+    )
+    assert (found["angle_mean_bright_deg"] + found["angle_mean_faint_deg"]) / 2 == pytest.approx(whole)
+    quarters = [f"quarter_{number}" for number in range(1, 5)]
+    angles = [found[f"angle_mean_{name}_deg"] for name in quarters]
+    assert angles == sorted(angles, reverse=True)  # the surest events are the best
+    assert np.mean(angles) == pytest.approx(whole)
+    covered = [found[f"kappa_coverage_68_{name}"] for name in quarters]
+    assert np.mean(covered) == pytest.approx(found["kappa_coverage_68"])

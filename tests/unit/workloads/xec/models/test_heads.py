@@ -12,8 +12,8 @@ from crpipe.workloads.xec.layout import TRUTH, TRUTHS
 from crpipe.workloads.xec.models.features import sensors_of
 from crpipe.workloads.xec.models.heads import (
     UNITS,
+    difference,
     gaussian_nll,
-    residual,
     sigma_of,
     smooth_l1,
     task_loss,
@@ -28,10 +28,10 @@ ITEMS = torch.from_numpy(sensors_of(GAMMAS))
 
 
 def flat(model):
-    """Let the network say nothing: predictions are the simple estimates."""
+    """Let the network say nothing: predictions are those of the regression."""
     with torch.no_grad():
         for name, weight in model.named_parameters():
-            if name.startswith("heads") or name == "scale":
+            if name.startswith("heads"):
                 weight.zero_()
     return model
 
@@ -42,7 +42,6 @@ def flat(model):
 def test_only_heads_of_the_tasks_exist_and_every_weight_has_a_slope(tasks, balance):
     made, model = build(tasks={name: {} for name in tasks}, balance=balance)
     assert set(model.heads) == set(tasks)
-    assert hasattr(model, "scale") == ("energy" in tasks)
     loss(made, model, GAMMAS)[0].backward()
     (phase,) = made.phases()
     trained = {id(weight) for weight in phase.params(model)}
@@ -76,15 +75,15 @@ def test_only_a_likelihood_has_uncertainties():
         assert sigma is None or sigma.shape == value.shape
 
 
-def test_training_begins_at_the_simple_estimates():
-    made, model = build(tasks=ALL_TASKS, photons_at_50_mev=1e5)
+def test_training_begins_at_simple_estimates_without_a_fit():
+    _, model = build(tasks=ALL_TASKS, photons_at_50_mev=1e5)
     with torch.no_grad():
         found = {name: value.numpy() for name, (value, _) in flat(model)(ITEMS).items()}
         sums = model.encoder(ITEMS).sums
     np.testing.assert_allclose(found["energy"][:, 0], 0.05 * sums.light / 1e5, rtol=1e-6)
-    simple = made.baseline(GAMMAS)
-    for at, name in enumerate(("u_cm", "v_cm", "w_cm")):
-        np.testing.assert_allclose(found["position"][:, at], simple[name], atol=1e-2)
+    simple = {f"{name}_cm": getattr(sums, f"{name}_cm").numpy() for name in "uvw"}
+    for at, values in enumerate(simple.values()):
+        np.testing.assert_allclose(found["position"][:, at], values)
     np.testing.assert_allclose(found["time"][:, 0], sums.start_ns)
     # A gamma from the origin: theta is that of (R, u), phi that of the place around the axis.
     np.testing.assert_allclose(np.tan(np.pi / 2 - found["angle"][:, 0]), simple["u_cm"] / 64.84, atol=1e-4)
@@ -92,23 +91,13 @@ def test_training_begins_at_the_simple_estimates():
     np.testing.assert_allclose(np.cos(found["angle"][:, 1] - np.arctan2(y, x)), 1, atol=1e-6)
 
 
-@pytest.mark.parametrize("log", [False, True])
-def test_the_scale_of_the_energy_multiplies(log):
-    made, model = build(tasks={"energy": {"log": log}})
-    with torch.no_grad():
-        before = model(ITEMS)["energy"][0]
-        model.scale += 0.1 * math.log(2)
-        np.testing.assert_allclose(model(ITEMS)["energy"][0], 2 * before, rtol=1e-5)
-    assert (before > 0).all() or not made.options.tasks["energy"].log
-
-
 def pair(name, found, truth):
-    return residual(name, torch.tensor([found]), torch.tensor([truth]), log=False)[0]
+    return difference(name, torch.tensor([found]), torch.tensor([truth]), log=False)[0]
 
 
-def test_residuals_are_in_units_of_the_task():
-    np.testing.assert_allclose(pair("energy", [0.06], [0.05]), [0.2], rtol=1e-5)
-    np.testing.assert_allclose(pair("position", [12.0, -68.0, 3.0], [0.0, 0.0, 8.0]), [0.5, -1, -0.5])
+def test_differences_are_in_the_units_of_the_columns():
+    np.testing.assert_allclose(pair("energy", [0.06], [0.05]), [0.01], rtol=1e-5)
+    np.testing.assert_allclose(pair("position", [12.0, -68.0, 3.0], [0.0, 0.0, 8.0]), [12, -68, -5])
     np.testing.assert_allclose(pair("time", [1.0], [2.0]), [-1.0])
     assert {name: len(UNITS[name]) for name in TRUTHS} == {name: len(TRUTH[name]) for name in TRUTHS}
 
@@ -137,17 +126,19 @@ def test_predicted_phi_is_between_minus_pi_and_pi():
 
 def test_the_logarithm_of_an_energy_is_compared():
     found, truth = torch.tensor([[0.055], [0.03], [-1.0]]), torch.tensor([[0.05], [0.03], [0.05]])
-    off = residual("energy", found, truth, log=True)
+    off = difference("energy", found, truth, log=True)
     np.testing.assert_allclose(off[:2, 0], [math.log(1.1), 0], atol=1e-6)
     assert torch.isfinite(off).all()
 
 
 def test_uncertainties_come_in_the_units_of_the_columns():
     value, log_sigma = torch.tensor([[0.04]]), torch.tensor([[math.log(0.1)]])
-    plain, log = TaskOptions(loss="gaussian_nll"), TaskOptions(loss="gaussian_nll", log=True)
-    assert sigma_of("energy", value, log_sigma, plain).item() == pytest.approx(0.005)
-    assert sigma_of("energy", value, log_sigma, log).item() == pytest.approx(0.004)
-    found = sigma_of("position", torch.zeros(1, 3), torch.zeros(1, 3), plain)
+    tasks = {"energy": {"loss": "gaussian_nll"}, "position": {"loss": "gaussian_nll"}}
+    _, plain = build(tasks=tasks)
+    _, log = build(tasks={"energy": {"loss": "gaussian_nll", "log": True}})
+    assert sigma_of(plain, "energy", value, log_sigma).item() == pytest.approx(0.005)
+    assert sigma_of(log, "energy", value, log_sigma).item() == pytest.approx(0.004)
+    found = sigma_of(plain, "position", torch.zeros(1, 3), torch.zeros(1, 3))
     assert found.tolist() == [[24, 68, 10]]
 
 

@@ -150,7 +150,7 @@ def test_rare_energies_count_more_in_the_loss_and_not_in_the_metrics():
 
 
 def test_predictions_have_their_columns(plain, likely):
-    simple = [f"baseline_{name}" for name in ("u_cm", "v_cm", "w_cm", "gamma_time_ns")]
+    simple = [f"baseline_{name}" for name in COLUMNS]
     found = predict(*plain, GAMMAS)
     assert list(found) == [*COLUMNS, "photons_sum", "photons_inner", "timed", *simple]
     both = [name for column in COLUMNS for name in (column, f"{column}_sigma")]
@@ -183,9 +183,8 @@ def test_counts_beside_the_predictions_are_those_of_the_event(plain):
     np.testing.assert_allclose(found["photons_inner"], inner, rtol=1e-5)
     assert found["timed"].tolist() == items[..., TIME_VALID].sum(axis=1).tolist()
     simple = made.baseline(GAMMAS)
-    for name in ("u_cm", "v_cm", "w_cm", "gamma_time_ns"):
+    for name in COLUMNS:
         assert np.array_equal(found[f"baseline_{name}"], simple[name])
-    assert np.array_equal(found["photons_sum"], simple["photons_sum"])
 
 
 def test_predicted_columns_are_those_that_the_loss_compares(likely):
@@ -284,3 +283,32 @@ def test_weights_of_two_columns_are_multiplied():
 def test_without_training_events_all_weigh_the_same():
     made = Flattening({"w_cm": Histogram(0.0, 4.0, np.zeros(4, np.int64))}, ("w_cm",), 10.0)
     assert made.of(events_of(w_cm=np.array([0.5, 3.5]))).tolist() == [1, 1]
+
+
+def test_a_fit_makes_the_estimates_better_and_the_units_their_resolutions():
+    made, model = build(tasks={"energy": {}, "position": {}})
+    gammas, others = make_gammas(300), make_gammas(200, seed=5)
+    before = made.baseline(others)
+    with torch.no_grad():
+        made.fit(model, [gammas.part(0, 100), gammas.part(100, 300)])
+    after = made.baseline(others)
+    for name, better in (("energy_gev", 0.5), ("w_cm", 0.8)):
+        off = [np.median(np.abs(each[name] - others.columns[name])) for each in (before, after)]
+        assert off[1] < better * off[0]
+    inside = np.abs(made.baseline(gammas)["w_cm"] - gammas.columns["w_cm"]) < model.unit_position[2].item()
+    assert inside.mean() == pytest.approx(0.683, abs=0.01)
+
+
+def test_a_calibration_scales_the_uncertainties_to_68_percent():
+    made, model = build(tasks=LIKELY)
+    before = predict(made, model, GAMMAS)
+    with torch.no_grad():
+        deviations = made.deviations(model, GAMMAS, torch.Generator())
+        made.calibrate(model, deviations | {"u_cm": np.full(8, np.nan)})
+        again = made.deviations(model, GAMMAS, torch.Generator())
+    after = predict(made, model, GAMMAS)
+    assert all(np.array_equal(again[name], deviations[name]) for name in deviations)
+    for name in COLUMNS:
+        assert np.array_equal(after[name], before[name])
+        factor = 1 if name == "u_cm" else np.quantile(deviations[name], 0.6827)
+        np.testing.assert_allclose(after[f"{name}_sigma"], factor * before[f"{name}_sigma"], rtol=1e-4)

@@ -92,20 +92,6 @@ def test_pulls_are_one_where_the_predicted_sigma_is_right(scale, pull):
     assert found["energy_pull"] == pytest.approx(pull, rel=0.03)
 
 
-def test_without_an_energy_the_sum_of_the_light_is_calibrated():
-    energy = np.random.default_rng(1).uniform(0.015, 0.06, N)
-    light = {"photons_sum": 8e5 * energy * (1 + gaussian(0.1))}
-    found = metrics.measure({"energy_gev": energy}, light, ["energy"])
-    assert found["energy_resolution"] == pytest.approx(10, rel=0.03)
-    assert found["energy_bias"] == pytest.approx(0, abs=0.1)
-
-
-@pytest.mark.parametrize("light", [0.0, -5.0])
-def test_events_without_light_have_a_finite_energy(light):
-    found = metrics.measure({"energy_gev": np.full(9, 0.05)}, {"photons_sum": np.full(9, light)}, ["energy"])
-    assert np.isfinite(list(found.values())).all()
-
-
 def test_every_declared_number_is_measured_with_an_error(judged):
     declared = metrics.metrics(TRUTHS, TRUTHS)
     found = metrics.measure(*judged, TRUTHS)
