@@ -15,9 +15,10 @@ from crpipe.config.files import config_files
 from crpipe.config.loading import load_config
 from crpipe.core.errors import ConfigError, DataError
 from crpipe.core.paths import DESTINATIONS, OUTLIERS
-from crpipe.report.evaluations import BASELINE, FLOOR, MODEL, every_evaluation
+from crpipe.report.evaluations import BASELINE, FLOORS, MODEL, every_evaluation
 from crpipe.report.series import chain_rows
 from crpipe.report.state import CampaignState
+from crpipe.report.verdicts import Verdict, verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -99,7 +100,8 @@ class CampaignRun:
     def evaluations(self) -> pl.DataFrame:
         """One row for each number of each evaluated checkpoint: link, step, metric, value, error, floor, ….
 
-        floor: the same number for a second simulation of the same events, the best that is possible.
+        floor: the same number for a second simulation of the same events, or for halves of the truth.
+        verdict: agrees, small difference, cannot tell or differs, and text: why; empty without a comparison.
         baseline: for a simple method without the model. Null where the workload offers none.
         declared: whether the reports show it. better: low, high or near (its ``ideal``).
         """
@@ -229,6 +231,8 @@ EVALUATIONS: Any = {
     "declared": pl.Boolean,
     "better": pl.String,
     "ideal": pl.Float64,
+    "verdict": pl.String,
+    "text": pl.String,
     **dict.fromkeys(("value", "error", "floor", "floor_error", "baseline", "baseline_error"), pl.Float64),
 }
 
@@ -284,19 +288,23 @@ def metrics_frame(campaign: Campaign) -> pl.DataFrame:
 
 def evaluations_frame(paths: Paths) -> pl.DataFrame:
     """Return one row for each number of each evaluated checkpoint, in the order of their steps."""
-    rows = [_number(one, row) for one in every_evaluation(paths) for row in one.rows.values()]
+    rows = []
+    for one in every_evaluation(paths):
+        judged = verdicts(one)
+        rows += [_number(one, row, judged.get(row.name, Verdict())) for row in one.rows.values()]
     return pl.DataFrame(rows, schema=EVALUATIONS).sort("step", maintain_order=True)
 
 
-def _number(evaluation: Evaluation, row: MetricRow) -> Row:
+def _number(evaluation: Evaluation, row: MetricRow, judged: Verdict) -> Row:
     record = evaluation.record
     cells: Row = {"link": evaluation.name, "step": record.step, "part": evaluation.part}
     cells |= {"events": record.events, "groups": record.groups}
     cells |= {"metric": row.name, "title": row.title, "declared": row.metric is not None}
-    cells |= {"better": row.better, "ideal": row.ideal}
+    cells |= {"better": row.better, "ideal": row.ideal, "verdict": judged.word, "text": judged.text}
+    floor = next((kind for kind in FLOORS if kind in row.numbers), "")
     for column, value, error in (
         (MODEL, "value", "error"),
-        (FLOOR, "floor", "floor_error"),
+        (floor, "floor", "floor_error"),
         (BASELINE, "baseline", "baseline_error"),
     ):
         if column in row.numbers:

@@ -170,7 +170,8 @@ class EvaluationRecord(Record):
     """metrics.json of an evaluation: what was compared, and the numbers of each kind by the metric's name.
 
     checkpoint: its hash. metrics: what each metric of the workload is. baseline, again: of a baseline, and of
-    a second simulation of the same events.
+    a second simulation of the same events. halves: of one half of the truth, judged by the other one.
+    differences: for each of these, by its name, the model's numbers minus its own. tables: rows in bins.
     """
 
     checkpoint: str
@@ -182,3 +183,6 @@ class EvaluationRecord(Record):
     values: Mapping[str, Any] | None = None
     baseline: Mapping[str, Any] | None = None
     again: Mapping[str, Any] | None = None
+    halves: Mapping[str, Any] | None = None
+    differences: Mapping[str, Mapping[str, Any]] | None = None
+    tables: Mapping[str, tuple[Mapping[str, Any], ...]] | None = None

@@ -30,7 +30,8 @@ class Simulator(Protocol):
 
     layout: what the reader yields from these files. Equal arguments give equal bytes.
     offers: names of the side tables that ``tables`` writes; may be missing where it writes none.
-    A simulator may also offer ``again(columns, seed) -> Events``, a second simulation of given events.
+    A simulator may also offer ``again(columns, seed) -> Events``, a second simulation of given events, and
+    ``fresh(groups, seed) -> Events``, one event of each of so many new groups.
     """
 
     layout: Layout
@@ -47,6 +48,9 @@ class Simulator(Protocol):
 
     def again(self, columns: Mapping[str, Any], seed: int) -> Events:
         """Simulate given events a second time; may be missing."""
+
+    def fresh(self, groups: int, seed: int) -> Events:
+        """Simulate one event of each of so many new groups, as files have them; may be missing."""
 
 
 def open_simulator(name: str, options: Mapping[str, Any]) -> Simulator:

@@ -426,6 +426,12 @@ class EvaluateSection(Section):
         "held-out events that predictions are compared with, at most; test events where there are any",
         ge=100,
     )
+    fresh_groups: int = key(
+        0,
+        "where the source simulates: groups simulated for the evaluation alone, one event of each, in place "
+        "of held-out events; 0: none",
+        ge=0,
+    )
     batch_events: int = key(2000, "events generated at once", ge=1)
     checkpoint: Literal["latest", "best"] = key(
         "latest", "which checkpoint of a link the workflow evaluates: the last, or that of train.keep_best"

@@ -14,6 +14,7 @@ from crpipe.contract.cases import Case, refuse
 from crpipe.contract.test_reader import same_events
 from crpipe.events.batch import Events
 from crpipe.inference.event_displays import show_events
+from crpipe.inference.measured import measure
 from crpipe.inference.predictor import (
     Predictor,
     check_generated,
@@ -23,6 +24,7 @@ from crpipe.inference.predictor import (
 )
 from crpipe.report.figure_context import FigureContext, figures_of
 from crpipe.split.hashing import identities
+from crpipe.statistics.groups import group_numbers
 from crpipe.train.workload import (
     Baseline,
     Generates,
@@ -190,9 +192,8 @@ def _score(case: Case, trained: LoadedModel, pair: tuple[Events, Any], folder: P
     truth = weighed(pair[0], case.layout.weight)
     folder.mkdir(exist_ok=True)
     with figures_of(FigureContext("contract", copies=False)), WorkloadCall(trained.workload, "score", truth):
-        return {
-            str(name): float(value) for name, value in trained.workload.score(truth, pair[1], folder).items()
-        }
+        group = group_numbers([truth.columns[name] for name in case.layout.group])
+        return measure(trained.workload.score(truth, pair[1], folder), group, f"{trained.name}.score").numbers
 
 
 def _judge(case: Case, trained: LoadedModel, truth: Events, numbers: dict[str, float], what: str) -> None:

@@ -192,7 +192,9 @@ class Metric:
     """One number that ``score`` returns under ``name``; ``NAME_error`` beside it is its error.
 
     better: ``low`` or ``high``, or ``near`` to ``ideal``. ideal: the best possible value, where there is one.
-    groups: fewest groups of held-out events that it needs. needs: all that it needs, in words, where that
+    tolerance: which difference from the floor or the ideal a physicist calls negligible; 0: none is.
+    relative: it is a share of the baseline's number. groups: fewest groups of held-out events that it needs.
+    needs: all that it needs, in words, where that
     is more; a person reads it where the number is missing.
     """
 
@@ -203,6 +205,8 @@ class Metric:
     ideal: float | None = None
     groups: int = 1
     needs: str = ""
+    tolerance: float = 0.0
+    relative: bool = False
 
     def __post_init__(self) -> None:
         """Raise ConfigError for a direction that nothing knows: reports would give it no verdict."""

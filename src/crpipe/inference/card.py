@@ -17,7 +17,8 @@ from crpipe.core.files import digest
 from crpipe.core.paths import BEST, CONSOLIDATED, OUTLIERS, TRAINED_ROLES
 from crpipe.events.layout import MULTIPLICITY
 from crpipe.events.shard_manifest import open_manifest
-from crpipe.report.evaluations import FLOOR, MODEL, Evaluation, score_table
+from crpipe.report.evaluations import FLOORS, MODEL, Evaluation, score_table
+from crpipe.report.verdicts import line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -147,8 +148,9 @@ def _how_good(origin: Provenance) -> Iterator[str]:
         yield "This checkpoint was not evaluated on enough held-out events: how good it is, is not known."
         return
     yield f"On {evaluation.part} events that training never used."
-    if FLOOR in evaluation.columns:
-        yield "The last column is a second simulation of the same events: but for chance, no model is better."
+    yield f"By the rule of crpipe's docs/evaluation.md: {line(evaluation)}."
+    if FLOORS[0] in evaluation.columns:
+        yield "The last column is a second simulation of the same events: what a perfect model would have."
     yield ""
     yield from score_table(evaluation.columns, rows, "this model", digits=(".3f", ".3f"), best=True)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import shutil
 import time
@@ -34,19 +33,21 @@ from crpipe.core.files import (
 )
 from crpipe.core.journal import Journal
 from crpipe.core.paths import EVALUATED, EVALUATED_KEY, FINISHED, HELD_OUT, KEY_DIGEST
-from crpipe.events.batch import Events
+from crpipe.events.batch import Events, cuts
 from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW, not_enough
 from crpipe.inference.checkpoints import find_checkpoint
 from crpipe.inference.event_displays import show_events
+from crpipe.inference.fresh import FRESH, fresh_events
+from crpipe.inference.measured import Measurement, measure
 from crpipe.inference.predictor import Predictor, checked_columns, predicted_columns, table_of
 from crpipe.loading.loader import RangeShards, count_held_out, held_out
 from crpipe.report.evaluations import Evaluation, score_table
 from crpipe.report.figure_context import FigureContext, figures_of
-from crpipe.split.hashing import identities
+from crpipe.statistics.groups import group_numbers, halves
 from crpipe.train.checkpoints import checkpoint_file
 from crpipe.train.metrics_log import EventFile
 from crpipe.train.step import LESS_AT_ONCE, named_out_of_memory
-from crpipe.train.workload import Baseline, ShowsEvents, WorkloadCall, weighed
+from crpipe.train.workload import Baseline, ScoresGiven, ShowsEvents, WorkloadCall, weighed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -58,7 +59,6 @@ if TYPE_CHECKING:
     from crpipe.config.loading import Config
     from crpipe.core.paths import Part, Paths
     from crpipe.core.text import Progress
-    from crpipe.events.layout import Layout
     from crpipe.inference.checkpoints import LoadedModel
     from crpipe.train.workload import Columns
 
@@ -105,7 +105,6 @@ class JoinedBlocks:
         return Events(self.columns(), np.concatenate(self._multiplicity), self._items[: self._filled])
 
 
-Numbers = dict[str, float]
 _MORE = "raise split.validation_fraction or split.test_fraction, in a new results directory and run"
 
 
@@ -113,14 +112,16 @@ _MORE = "raise split.validation_fraction or split.test_fraction, in a new result
 class _Evaluation:
     """What is evaluated: a checkpoint, on a held-out part of some ranges.
 
-    label: name of the link or checkpoint, and of the folder of the results.
+    label: name of the link or checkpoint, and of the folder of the results. part: also ``fresh``, where
+    ``fresh`` holds events that were simulated for it.
     """
 
     campaign: Campaign
     label: str
     predictor: Predictor
-    part: Part
+    part: str
     ranges: tuple[str, ...]
+    fresh: Events | None = None
 
     @property
     def trained(self) -> LoadedModel:
@@ -135,23 +136,37 @@ class _Evaluation:
     def sample(self) -> Generator[tuple[int, Events]]:
         """Yield the events to compare in blocks, each with the number of its range; always the same ones."""
         config, paths = self.campaign.config, self.campaign.paths
-        return held_out(
+        limits = config.evaluate.batch_events, config.load.budget_items
+        if self.fresh is not None:
+            for first, last in cuts(self.fresh.multiplicity, *limits):
+                yield 0, self.fresh.part(first, last)
+            return
+        yield from held_out(
             [RangeShards.of(paths, name) for name in self.ranges],
-            self.part,
+            self.part,  # type: ignore[arg-type]
             events=config.evaluate.events,
-            batch_events=config.evaluate.batch_events,
-            budget_items=config.load.budget_items,
+            batch_events=limits[0],
+            budget_items=limits[1],
             seed=config.seed,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class _Compared:
-    """Everything that ``score`` gets; truth has items only where the predictions are whole events."""
+    """Everything that ``score`` gets; truth has items only where the predictions are whole events.
+
+    given: events generated with the true multiplicities. group: of each event, [N].
+    """
 
     truth: Events
     prediction: Events | Columns
     baseline: Columns | None
+    given: Events | None
+    group: NDArray[np.int64]
+
+    def size(self) -> dict[str, int]:
+        """Count events and groups."""
+        return {"events": len(self.truth), "groups": int(self.group.max(initial=-1)) + 1}
 
 
 def evaluate_link(campaign: Campaign, name: str, progress: Progress, *, checkpoint: str = "") -> None:
@@ -174,8 +189,13 @@ def evaluate_link(campaign: Campaign, name: str, progress: Progress, *, checkpoi
         predictor = Predictor.open(campaign, path, config.train.device)
         with disk_errors(folder):
             make_folder(folder)
-        part, ranges = judged_on(paths, seen)
         key = settings | {"checkpoint": predictor.trained.sha256}
+        if config.evaluate.fresh_groups:
+            events = fresh_events(campaign, seen, folder, progress)
+            _evaluate(_Evaluation(campaign, label, predictor, FRESH, (FRESH,), events), progress)
+            keep_results(folder, key)
+            return
+        part, ranges = judged_on(paths, seen)
         if not ranges:
             _write_without_events(_Evaluation(campaign, label, predictor, part, seen), progress)
             keep_results(folder, key)
@@ -223,6 +243,8 @@ def _settings(config: Config, ranges: Sequence[str]) -> dict[str, Any]:
         "simulator_options": config.options("simulator") if simulates else None,
         "ranges": ranges,
     }
+    if config.evaluate.fresh_groups:  # younger than results that were made without it
+        settings["fresh_groups"] = config.evaluate.fresh_groups
     as_recorded: dict[str, Any] = json.loads(json.dumps(settings, default=str))
     return as_recorded
 
@@ -241,41 +263,60 @@ def judged_on(paths: Paths, ranges: Sequence[str]) -> tuple[Part, tuple[str, ...
 
 def _evaluate(evaluation: _Evaluation, progress: Progress) -> None:
     """Predict for the sample, score the predictions, and write both."""
-    layout, trained = evaluation.campaign.layout, evaluation.trained
+    trained = evaluation.trained
     compared = _predict_all(evaluation, progress)
-    truth = weighed(compared.truth, layout.weight)
-    size = {"events": len(truth), "groups": _count_groups(truth, layout)}
-    scores = _scores(evaluation, replace(compared, truth=truth), size)
+    size, scores = compared.size(), _scores(evaluation, compared)
     declared = trained.workload.metrics
-    missing = [(each.title, each.need) for each in declared if each.name not in scores["values"]]
+    missing = [(each.title, each.need) for each in declared if each.name not in scores["values"].numbers]
     if missing:
         reason = not_enough(missing, **size)
         progress.message(f"not enough for all numbers, {reason}; raise evaluate.events, or {_MORE}")
     _write(evaluation, size, scores)
 
 
-def _scores(evaluation: _Evaluation, compared: _Compared, size: Mapping[str, int]) -> dict[str, Numbers]:
+def _scores(evaluation: _Evaluation, compared: _Compared) -> dict[str, Measurement]:
     """Score the model and what it is compared with; the floor first, because figures show it, too."""
     campaign, trained, folder = evaluation.campaign, evaluation.trained, evaluation.folder
-    step = trained.checkpoint["counters"]["step"]
+    size, step = compared.size(), trained.checkpoint["counters"]["step"]
     about = f"run {folder.parents[1].name}, {evaluation.label}, step {step:,}"
     about += f"; {size['events']:,} {evaluation.part} events in {size['groups']:,} groups"
-    truth, again = compared.truth, _simulate_again(campaign.config, compared)
-    floor: Numbers = {}
-    if again is not None:
-        with figures_of(FigureContext(f"simulated again: {about}", copies=False)):
-            floor = _score(trained, truth, again, folder / "again")
-    with figures_of(FigureContext(about, floor=floor)):
-        values = _score(trained, truth, compared.prediction, folder)
+    scores = {}
+    floor = _floor(campaign.config, compared)
+    if floor is not None:
+        kind, heading, other = floor
+        with figures_of(FigureContext(f"{heading}: {about}", copies=False)):
+            scores[kind] = _score(trained, other, folder / kind)
+    with figures_of(FigureContext(about, floor=scores[floor[0]].numbers if floor else {})):
+        values = _score(trained, compared, folder)
         if isinstance(trained.workload, ShowsEvents):
-            pair, weight = (truth, compared.prediction), campaign.layout.weight
+            pair, weight = (compared.truth, compared.prediction), campaign.layout.weight
             with contextlib.closing(evaluation.sample()) as sample:
-                values |= show_events(trained, pair, (block for _, block in sample), weight, folder, values)
-    scores = {"values": values}
+                events = (block for _, block in sample)
+                shown = show_events(trained, pair, events, weight, folder, values.numbers)
+            values = replace(values, numbers=values.numbers | shown)
     if compared.baseline is not None:
+        baseline = replace(compared, prediction=compared.baseline)
         with figures_of(FigureContext(f"baseline: {about}", copies=False)):
-            scores["baseline"] = _score(trained, truth, compared.baseline, folder / "baseline")
-    return scores | ({"again": floor} if again is not None else {})
+            scores["baseline"] = _score(trained, baseline, folder / "baseline")
+    return {"values": values, **scores}
+
+
+def _floor(config: Config, compared: _Compared) -> tuple[str, str, _Compared] | None:
+    """Return what a perfect generator would reach: its name, in words, and what ``score`` compares.
+
+    The same events simulated again; without a simulator, one half of the true groups in place of the
+    generated ones, and the other half as the truth. None where the predictions are no whole events.
+    """
+    if not isinstance(compared.prediction, Events):
+        return None
+    again = _simulate_again(config, compared)
+    if again is not None:
+        return "again", "simulated again", replace(compared, prediction=again, given=again)
+    first, second, group = halves(compared.group)
+    if not len(group):
+        return None
+    truth, other = compared.truth.take(first), compared.truth.take(second)
+    return "halves", "halves of the truth", _Compared(truth, other, None, other, group)
 
 
 def _write_without_events(evaluation: _Evaluation, progress: Progress) -> None:
@@ -287,33 +328,38 @@ def _write_without_events(evaluation: _Evaluation, progress: Progress) -> None:
     block = Events(columns, np.zeros(0, np.uint32), np.zeros((0, len(layout.items)), np.float32))
     with _prediction_file(evaluation) as write:
         write(evaluation.ranges[0], block, {})
-    _write(evaluation, {"events": 0, "groups": 0}, {"values": {}})
+    _write(evaluation, {"events": 0, "groups": 0}, {"values": Measurement()})
 
 
 def _predict_all(evaluation: _Evaluation, progress: Progress) -> _Compared:
     campaign, predictor, ranges = evaluation.campaign, evaluation.predictor, evaluation.ranges
-    seed, most = campaign.config.seed, campaign.config.evaluate.events
+    layout, seed, most = campaign.layout, campaign.config.seed, campaign.config.evaluate.events
     workload = predictor.trained.workload
-    truth, predicted, baseline = JoinedBlocks(), JoinedBlocks(), JoinedBlocks()
+    truth, predicted, baseline, given = JoinedBlocks(), JoinedBlocks(), JoinedBlocks(), JoinedBlocks()
     done, is_events = 0, False
     with _prediction_file(evaluation) as write:
         for number, block in evaluation.sample():
-            prediction = predictor.predict(block, seed + done, campaign.layout)
+            prediction = predictor.predict(block, seed + done, layout)
             is_events = isinstance(prediction, Events)
             truth.add(block if is_events else replace(block, items=np.empty((0, 0), np.float32)))
             predicted.add(prediction)
             if isinstance(workload, Baseline):
                 baseline.add(_baseline(workload, predictor.trained.name, block))
+            if isinstance(workload, ScoresGiven):
+                given.add(predictor.generate_given(block, seed + done, layout))
             write(ranges[number], block, prediction)
             done += len(block)
-            progress.update("predict", done, most)
+            progress.update("predict", done, len(evaluation.fresh) if evaluation.fresh else most)
         if not done:
             raise DataError(f"{campaign.paths.shards(ranges[0])}: no {evaluation.part} events")
     progress.update("predict", done, done)
+    events = weighed(truth.events(), layout.weight)
     return _Compared(
-        truth.events(),
+        events,
         predicted.events() if is_events else predicted.columns(),
         baseline.columns() if isinstance(workload, Baseline) else None,
+        given.events() if isinstance(workload, ScoresGiven) else None,
+        group_numbers([events.columns[name] for name in layout.group]),
     )
 
 
@@ -365,18 +411,17 @@ def _source_paths(names: pa.Array, file: NDArray[Any]) -> pa.Array:
     return pa.DictionaryArray.from_arrays(index, names).cast(pa.string()).dictionary_encode()
 
 
-def _score(trained: LoadedModel, truth: Events, prediction: Events | Columns, folder: Path) -> Numbers:
-    with WorkloadCall(trained.workload, "score", truth), disk_errors(folder):
+def _score(trained: LoadedModel, compared: _Compared, folder: Path) -> Measurement:
+    workload, truth = trained.workload, compared.truth
+    with WorkloadCall(workload, "score", truth), disk_errors(folder):
         make_folder(folder)
-        scores = trained.workload.score(truth, prediction, folder)
-        numbers = {str(name): float(value) for name, value in scores.items()}
+        scores = dict(workload.score(truth, compared.prediction, folder))
+        if isinstance(workload, ScoresGiven) and compared.given is not None:
+            scores |= workload.score_given(truth, compared.given, folder)
+        measurement = measure(scores, compared.group, f"{trained.name}.score")
     with contextlib.suppress(OSError):
         folder.rmdir()  # only where no figure was written
-    return {name: value for name, value in numbers.items() if math.isfinite(value)}
-
-
-def _count_groups(truth: Events, layout: Layout) -> int:
-    return len(np.unique(identities([truth.columns[name] for name in layout.group])))
+    return measurement
 
 
 def _simulate_again(config: Config, compared: _Compared) -> Events | None:
@@ -391,9 +436,10 @@ def _simulate_again(config: Config, compared: _Compared) -> Events | None:
         return simulator.again(compared.truth.columns, config.seed + 1)
 
 
-def _write(evaluation: _Evaluation, size: Mapping[str, int], scores: dict[str, Numbers]) -> None:
-    trained = evaluation.trained
+def _write(evaluation: _Evaluation, size: Mapping[str, int], scores: dict[str, Measurement]) -> None:
+    trained, values = evaluation.trained, scores["values"]
     step = trained.checkpoint["counters"]["step"]
+    numbers = {kind: each.numbers for kind, each in scores.items()}
     record = EvaluationRecord(
         checkpoint=trained.sha256,
         step=step,
@@ -401,17 +447,21 @@ def _write(evaluation: _Evaluation, size: Mapping[str, int], scores: dict[str, N
         events=size["events"],
         groups=size["groups"],
         metrics=tuple(metric.describe() for metric in trained.workload.metrics),
-        values=scores.get("values"),
-        baseline=scores.get("baseline"),
-        again=scores.get("again"),
+        **numbers,
+        differences={
+            kind: values.less(other, size["groups"], paired=kind != "halves")
+            for kind, other in scores.items()
+            if kind != "values"
+        },
+        tables=values.tables,
     )
     path = evaluation.folder / "metrics.json"
     described = Evaluation.of(record, path)
-    tags = {"values": "evaluation", "baseline": "evaluation/baseline", "again": "evaluation/again"}
     log = EventFile(evaluation.campaign.paths.tensorboard(), f"evaluation.{evaluation.label}", -1)
     now = time.time()
-    for kind, numbers in scores.items():
-        log.scalars(step, now, {f"{tags[kind]}/{name}": value for name, value in numbers.items()})
+    for kind, each in numbers.items():
+        tag = "evaluation" if kind == "values" else f"evaluation/{kind}"
+        log.scalars(step, now, {f"{tag}/{name}": value for name, value in each.items()})
     rows = described.rows.values()
     log.text(step, now, "evaluation", "\n".join(score_table(described.columns, rows, corner="metric")))
     log.close()

@@ -1,4 +1,4 @@
-"""Fresh events for an evaluation of simulated sources: new groups, one event of each, so all are independent."""
+"""Fresh events for an evaluation of simulated sources: one event of each of many new groups."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from crpipe.core.text import Progress
     from crpipe.events.layout import Layout
 
+FRESH = "fresh"  # the part, and the range, of such events
 _SEED = 0x66726573  # a campaign's own files have other seeds
 
 
@@ -62,7 +63,8 @@ def _check(events: Any, groups: int, layout: Layout, name: str) -> None:
     names = {field.name for field in layout.events}
     if not isinstance(events, Events) or len(events) != groups or not names <= events.columns.keys():
         raise PluginError(
-            f"source.simulator: {name}.fresh: expected {groups} events with the columns {', '.join(sorted(names))}"
+            f"source.simulator: {name}.fresh: expected {groups} events with the columns "
+            f"{', '.join(sorted(names))}"
         )
 
 

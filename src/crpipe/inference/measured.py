@@ -1,12 +1,10 @@
-"""Numbers and errors of what a workload's ``score`` returns, and differences on the same bootstrap samples."""
+"""Numbers and errors of what ``score`` returns, and differences on the same bootstrap samples."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from crpipe.core.errors import PluginError
 from crpipe.statistics.groups import bootstrapped, error_of
@@ -15,6 +13,7 @@ from crpipe.statistics.ratios import Bins
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from crpipe.statistics.groups import Statistic
@@ -37,18 +36,18 @@ class Measurement:
     replicas: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     tables: Mapping[str, tuple[dict[str, Any], ...]] = field(default_factory=dict)
 
-    def less(self, other: Measurement, groups: int) -> Numbers:
-        """Subtract the numbers of another method on the same events, with errors: ``NAME``, ``NAME_error``.
+    def less(self, other: Measurement, groups: int, *, paired: bool) -> Numbers:
+        """Subtract the numbers of another method, with errors: ``NAME``, ``NAME_error``.
 
-        Where both are statistics, what a group adds to both is one random number; other errors are added in
-        quadrature.
+        paired: both looked at the same events: where both are statistics, what a group adds to both is one
+        random number. Other errors are added in quadrature.
         """
         numbers: Numbers = {}
         for name in self.numbers.keys() & other.numbers.keys():
             if name.endswith(ERROR) and name.removesuffix(ERROR) in self.numbers:
                 continue
             numbers[name] = self.numbers[name] - other.numbers[name]
-            if name in self.replicas and name in other.replicas:
+            if paired and name in self.replicas and name in other.replicas:
                 numbers[name + ERROR] = error_of(self.replicas[name] - other.replicas[name], groups)
             else:
                 errors = (each.numbers.get(name + ERROR, math.nan) for each in (self, other))
@@ -98,8 +97,10 @@ def _rows(table: Bins) -> tuple[dict[str, Any], ...]:
     for index, label in enumerate(table.labels):
         numbers = {name: float(column[index]) for name, column in columns.items()}
         if table.real.over[:, index].any() or table.generated.over[:, index].any():
-            rows.append({"bin": label} | {name: number if math.isfinite(number) else None
-                                          for name, number in numbers.items()})
+            rows.append(
+                {"bin": label, "kind": table.kind}
+                | {name: number if math.isfinite(number) else None for name, number in numbers.items()}
+            )
     return tuple(rows)
 
 

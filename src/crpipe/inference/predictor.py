@@ -73,6 +73,17 @@ class Predictor:
             return prediction
         return checked_columns(prediction, len(events), method)
 
+    def generate_given(self, events: Events, seed: int, layout: Layout) -> Events:
+        """Generate events of the columns and sizes of a block; raise PluginError when the workload fails."""
+        workload, method = self.trained.workload, f"{self.trained.name}.generate"
+        assert isinstance(workload, Generates)
+        generator = torch.Generator(self.device).manual_seed(seed)
+        counts = np.asarray(events.multiplicity, np.int64)
+        with torch.no_grad(), WorkloadCall(workload, "generate", events):
+            generated = workload.generate(self.trained.model, events, counts, generator)
+        check_generated(generated, len(events), layout, method)
+        return generated
+
     def generate(
         self, block: Events, *, multiplicity: str, cap: int, budget_items: int, seed: int
     ) -> Iterator[tuple[Events, Events]]:

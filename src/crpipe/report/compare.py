@@ -18,6 +18,8 @@ from crpipe.report.evaluations import MODEL, every_evaluation
 from crpipe.report.figure_context import FigureContext, figures_of
 from crpipe.report.figure_style import COLOURS, new_figure, note, save, style
 from crpipe.report.series import VALIDATION, is_loss, pick, smoothed, window_of
+from crpipe.report.verdicts import tolerance
+from crpipe.statistics.verdict import DIFFERS, SMALL, Difference
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -177,12 +179,11 @@ def _metrics(runs: Sequence[RunFiles]) -> list[str]:
         Column(run, [rows[name].text(MODEL) if name in rows else "-" for name in by_name])
         for run, rows in rows_of.items()
     ]
-    verdicts = [_better(row, rows_of) for row in by_name.values()]
+    verdicts = [_better(row, runs) for row in by_name.values()]
     titles = [f"{row.title} ({row.direction})" if row.direction else row.title for row in by_name.values()]
     lines = table([Column("metric", titles), *columns, Column("better", verdicts)], _WIDTH)
     samples = [f"{run.name}: {_sample(run.evaluation)}" for run in runs]
-    star = any(verdict.endswith("*") for verdict in verdicts)
-    return [*lines, *samples, *(["* the difference is smaller than the errors of the two"] if star else [])]
+    return [*lines, *samples]
 
 
 def _sample(evaluation: Evaluation | None) -> str:
@@ -195,19 +196,24 @@ def _sample(evaluation: Evaluation | None) -> str:
     return f"{evaluation.name}, {events}"
 
 
-def _better(metric: MetricRow, rows_of: Mapping[str, Mapping[str, MetricRow]]) -> str:
-    """Name the run with the best number; a star where the next one is within the errors of both."""
+def _better(metric: MetricRow, runs: Sequence[RunFiles]) -> str:
+    """Name the run with the best number, and say in a verdict's word how the next one differs from it."""
     ranked = []
-    for run, rows in rows_of.items():
-        if metric.name in rows and MODEL in rows[metric.name].numbers:
-            value, error = rows[metric.name].numbers[MODEL]
+    for run in runs:
+        row = run.evaluation.rows.get(metric.name) if run.evaluation else None
+        if row is not None and MODEL in row.numbers:
+            value, error = row.numbers[MODEL]
             distance = metric.distance(value)
             if distance is not None and math.isfinite(distance):
-                ranked.append((distance, run, error or 0.0))
+                assert run.evaluation is not None
+                groups = run.evaluation.record.groups or run.evaluation.record.events or 0
+                ranked.append((distance, run.name, math.nan if error is None else error, groups))
     if len(ranked) < 2:  # noqa: PLR2004 - nothing to compare with
         return "-"
-    (best, run, error), (second, _, other) = sorted(ranked)[:2]
-    return f"{run} *" if second - best <= math.hypot(error, other) else run
+    (best, name, error, groups), (second, _, other, its) = sorted(ranked)[:2]
+    gap = Difference(second - best, math.hypot(error, other), min(groups, its), tolerance(metric))
+    word = gap.word()
+    return name if word == DIFFERS else f"{name} ({word})" if word == SMALL else word
 
 
 def _validation(runs: Sequence[RunFiles]) -> list[str]:

@@ -1,8 +1,7 @@
-"""The evaluations of a run: a row for each number, with what it is, its values, and what is seen of it."""
+"""The evaluations of a run: a row for each number, with what it is, and its values."""
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,8 +21,9 @@ if TYPE_CHECKING:
 Number = tuple[float, float | None]  # a value and its error, None where that is not known
 ERROR = "_error"  # after a name: the error of that number
 # The columns of metrics.json, and their headings: the model, then what it is compared with.
-MODEL, FLOOR, BASELINE = "values", "again", "baseline"
-COLUMNS = {MODEL: "model", FLOOR: "simulated again", BASELINE: "baseline"}
+MODEL, AGAIN, HALVES, BASELINE = "values", "again", "halves", "baseline"
+COLUMNS = {MODEL: "model", AGAIN: "simulated again", HALVES: "half of the truth", BASELINE: "baseline"}
+FLOORS = (AGAIN, HALVES)
 _DIRECTIONS = {"low": "lower is better{0}", "high": "higher is better{0}", "near": "best near {1}"}
 
 
@@ -205,7 +205,7 @@ def score_table(
         return f"{value:{digits[0]}}" + ("" if error is None else f" ± {error:{digits[1]}}")
 
     headings = COLUMNS | {MODEL: model}
-    present = [column for column in (MODEL, BASELINE, FLOOR) if column in columns]
+    present = [column for column in (MODEL, BASELINE, *FLOORS) if column in columns]
     heads = [corner, *(headings[column] for column in present), *(["best"] if best else [])]
     yield "| ".join(["", *(f"{head} " if head else "" for head in heads)]) + "|"
     yield "|---" * len(heads) + "|"
@@ -217,19 +217,6 @@ def score_table(
             yield f"| {' | '.join(cells)} |"
 
 
-# What the held-out events show of a number, compared with its floor or ideal, in words.
-
-
-SAME, DIFFERS, UNKNOWN = "same", "differs", "unknown"
-WORDS = {SAME: "no difference seen", DIFFERS: "differs", UNKNOWN: ""}
-SIGNS = {SAME: "≈", DIFFERS: "≠", UNKNOWN: ""}
-ERRORS = 2.0  # a difference is seen from this many errors on
-RULE = (
-    f"Differs: by more than {ERRORS:g} errors from the floor (the events simulated a second time); a number "
-    "that has no floor and should be near an ideal, such as a coverage, from that ideal. No difference seen: "
-    "by less; the fewer groups of events were held out, the larger a difference may be that is not seen. "
-    "No mark: there is nothing to compare with."
-)
 # What a person may have to look up, by the word in a metric's title.
 TERMS = {
     "W1": "W1 (Wasserstein distance): how far the predicted distribution has to be moved, on average, to "
@@ -241,66 +228,6 @@ TERMS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """What is seen of one number: ``level`` (same, differs, unknown), and more in words."""
-
-    level: str
-    text: str
-
-    @property
-    def sign(self) -> str:
-        """One character for the level; empty where nothing is known."""
-        return SIGNS[self.level]
-
-    @property
-    def word(self) -> str:
-        """The level in words; empty where nothing is known."""
-        return WORDS[self.level]
-
-
-def mark(evaluation: Evaluation, row: MetricRow) -> Mark:
-    """Compare one number with its floor, or with its ideal where it should be near one and has no floor."""
-    model, floor, baseline = (_distance(row, column) for column in COLUMNS)
-    if floor is not None:
-        what = "the floor"
-    elif row.better == "near":
-        floor, what = (0.0, 0.0), f"the ideal {row.ideal:g}"
-    if model is None or floor is None:
-        return Mark(UNKNOWN, "")
-    error = math.hypot(model[1], floor[1])
-    if not error > 0:
-        return Mark(UNKNOWN, "")  # of numbers without errors nobody can say whether they differ
-    if abs(model[0] - floor[0]) <= ERRORS * error:
-        return Mark(SAME, f"with {evaluation.sample()}")
-    text = _how_far(model[0], floor[0], row, what)
-    beaten = baseline is None or baseline[0] - model[0] > ERRORS * math.hypot(model[1], baseline[1])
-    return Mark(DIFFERS, text if beaten else f"{text}; no better than the baseline")
-
-
-def _how_far(model: float, floor: float, row: MetricRow, what: str) -> str:
-    """Describe how a number differs from its floor or ideal."""
-    if model < floor:
-        return f"nearer to the ideal than {what}: chance or a leak, no quality"
-    if what != "the floor":
-        return f"{model:.2g} away from {what}"
-    if row.ideal is None or floor <= 0 or row.better == "high":
-        return "does not reach the floor"
-    return f"{model / floor:.2g} times as far from the ideal as the floor"
-
-
-def _distance(row: MetricRow, column: str) -> tuple[float, float] | None:
-    """Return a number that is smaller for a better value, with its error."""
-    if column not in row.numbers:
-        return None
-    value, error = row.numbers[column]
-    if row.better == "low" and row.ideal is not None:
-        distance: float | None = abs(value - row.ideal)
-    else:
-        distance = row.distance(value)
-    return None if distance is None or not math.isfinite(distance) else (distance, error or 0.0)
-
-
 def terms_of(evaluation: Evaluation) -> list[str]:
     """List the explanations of what the shown metrics are called."""
     titles = " ".join(row.title for row in evaluation.shown())
@@ -310,8 +237,10 @@ def terms_of(evaluation: Evaluation) -> list[str]:
 def compared_with(evaluation: Evaluation) -> list[str]:
     """Explain the columns that an evaluation has besides the model."""
     meanings = {
-        FLOOR: f"{COLUMNS[FLOOR]} (the floor): the same events simulated with other random numbers; a "
+        AGAIN: f"{COLUMNS[AGAIN]} (the floor): the same events simulated with other random numbers; a "
         "perfect model differs from the truth by as much.",
+        HALVES: f"{COLUMNS[HALVES]} (the floor): one half of the groups in place of generated events, judged "
+        "by the other half; a perfect model differs from the truth by as much.",
         BASELINE: f"{COLUMNS[BASELINE]}: a simple estimate without a network, which a model has to beat.",
     }
     return [text for column, text in meanings.items() if column in evaluation.columns]

@@ -69,7 +69,7 @@ _PARTS = (
     "after: outliers (of the same parts)",
 )
 _ZERO = (0.35, 0.7)  # where a logarithmic axis shows the events without items
-_COLUMN_COLOURS = {"values": GENERATED, "again": REAL, "baseline": NEUTRAL}
+_COLUMN_COLOURS = {"values": GENERATED, "again": REAL, "halves": REAL, "baseline": NEUTRAL}
 
 
 def plot_figures(campaign: Campaign) -> list[Path]:

@@ -22,11 +22,12 @@ from crpipe.config.reference import entries
 from crpipe.core.files import write_text
 from crpipe.core.journal import METRICS_BYTES, metric_rows, tail
 from crpipe.core.text import compact, counted, duration, moment, number
-from crpipe.report.evaluations import COLUMNS, RULE, compared_with, evaluations, mark, terms_of
+from crpipe.report.evaluations import COLUMNS, compared_with, evaluations, terms_of
 from crpipe.report.figures import RATE, page_charts
 from crpipe.report.jobs import attempts_of, log_addresses, machines, time_spent, usage_of
 from crpipe.report.state import destinations_of
 from crpipe.report.status import by_state, facts, resume_command, staged, warnings
+from crpipe.report.verdicts import RULE, line, verdicts
 from crpipe.report.work_state import AT_WORK, State
 
 if TYPE_CHECKING:
@@ -115,7 +116,8 @@ def render_page(state: CampaignState, folder: Path | None = None, *, short: bool
         "errors": [(_heading(item), item.error) for item in with_errors if item.error],
         "evaluation": newest,
         "headings": COLUMNS,
-        "mark_of": mark,
+        "verdicts": {} if newest is None else verdicts(newest),
+        "verdict": "" if newest is None else line(newest),
         "terms": [] if short else terms,
         "charts": list(page_charts(campaign)),
         "letters": LETTERS,

@@ -12,19 +12,12 @@ from crpipe.core.paths import CONSOLIDATED, LARGE_ROLES
 from crpipe.core.text import Column, counted, json_text, measured, number, shorten, table
 from crpipe.events.layout import not_enough
 from crpipe.events.shard_records import ShardManifest
-from crpipe.report.evaluations import (
-    COLUMNS,
-    DIFFERS,
-    SAME,
-    SIGNS,
-    WORDS,
-    evaluations,
-    mark,
-    terms_of,
-)
+from crpipe.report.evaluations import COLUMNS, evaluations, terms_of
 from crpipe.report.state import destinations_of
 from crpipe.report.status import empty_line, sums_json, weight_line
+from crpipe.report.verdicts import Verdict, line, overall, verdicts
 from crpipe.report.work_state import State
+from crpipe.statistics.verdict import SIGNS, WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,7 +34,12 @@ _INNER = WIDTH - 4
 _NAMED = 10  # quarantined files that are shown
 _SHOWN = 20  # numbers of an evaluation that are shown
 _TITLE = 20  # least width of a metric's title, in characters
-_DROP = {"values": 0, "again": 2, "baseline": 1}  # which column is dropped first where numbers are long
+_DROP = {
+    "values": 0,
+    "again": 2,
+    "halves": 2,
+    "baseline": 1,
+}  # which column is dropped first where numbers are long
 _GOOD, _BAD = "✓", "✗"
 _TITLES = {"train": "bulk (train)"}
 
@@ -181,6 +179,7 @@ def _evaluation(newest: Evaluation | None) -> Iterator[str]:
     if events == 0:
         yield "not enough: no event is held out, so there are no numbers"
     elif rows:
+        yield from _paragraph("verdict", line(newest))
         yield from _numbers(newest, rows[:_SHOWN])
         yield from _verdicts(newest, rows[:_SHOWN])
     else:
@@ -199,16 +198,17 @@ def _evaluation(newest: Evaluation | None) -> Iterator[str]:
 
 
 def _verdicts(evaluation: Evaluation, rows: Sequence[MetricRow]) -> Iterator[str]:
-    """Yield which metrics differ from their floor or ideal, which do not, and what their names mean."""
-    marks = [(row.title, mark(evaluation, row)) for row in rows]
-    differ = [f"{title} ({verdict.text})" for title, verdict in marks if verdict.level == DIFFERS]
-    if differ:
-        yield from _paragraph(f"{WORDS[DIFFERS]} {SIGNS[DIFFERS]}", "; ".join(differ))
-    same = [title for title, verdict in marks if verdict.level == SAME]
-    if same:
-        text = f"{WORDS[SAME]} with {evaluation.sample()}: {'; '.join(same)}"
-        yield from _paragraph(f"compared {SIGNS[SAME]}", text)
-    if any(verdict.sign for _, verdict in marks):
+    """Yield which metrics agree with their floor or ideal, which do not, and what their names mean."""
+    judged = verdicts(evaluation)
+    for word in reversed(WORDS):
+        those = [row for row in rows if judged[row.name].word == word]
+        texts = [f"{row.title} ({judged[row.name].text})" for row in those]
+        if texts:
+            yield from _paragraph(SIGNS[word], f"{word}: {'; '.join(texts)}")
+    beside = [f"{row.title}: {text}" for row in rows if (text := judged[row.name].beside)]
+    if beside:
+        yield from _paragraph("baseline", "; ".join(beside))
+    if any(one.word for one in judged.values()):
         for index, text in enumerate(terms_of(evaluation)):
             yield from _paragraph("" if index else "meaning", text)
 
@@ -288,23 +288,28 @@ def _checkpoint_json(state: CampaignState) -> dict[str, Any] | None:
 
 
 def _evaluation_json(evaluation: Evaluation) -> dict[str, Any]:
+    judged, whole = verdicts(evaluation), overall(evaluation)
     return {
         "link": evaluation.name,
         "path": str(evaluation.path),
         "part": evaluation.part,
         "events": evaluation.record.events,
         "groups": evaluation.record.groups,
-        "metrics": [_metric_json(row) for row in evaluation.shown()],
+        "verdict": whole.word,
+        "text": whole.text,
+        "beside_baseline": whole.beside,
+        "metrics": [_metric_json(row, judged.get(row.name, Verdict())) for row in evaluation.shown()],
     }
 
 
-def _metric_json(row: MetricRow) -> dict[str, Any]:
-    """Describe one number: what it is, and its value and error for the model and what it is compared with."""
+def _metric_json(row: MetricRow, one: Verdict) -> dict[str, Any]:
+    """Describe one number: what it is, its values and errors, and what is seen of it."""
     about = {name: getattr(row, name) for name in ("name", "title", "better", "ideal")}
     columns = {
         name: dict(zip(("value", "error"), row.numbers[column], strict=True))
         if column in row.numbers
         else None
-        for column, name in zip(COLUMNS, ("model", "simulated_again", "baseline"), strict=True)
+        for column, name in zip(COLUMNS, ("model", "simulated_again", "halves", "baseline"), strict=True)
     }
-    return {**about, "needs": row.need, **columns}
+    seen = {"verdict": one.word, "text": one.text, "beside_baseline": one.beside}
+    return {**about, "needs": row.need, **columns, **seen}

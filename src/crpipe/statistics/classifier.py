@@ -1,4 +1,4 @@
-"""A classifier that tells two samples apart, cross-fitted by group: every group is judged by one that never saw it.
+"""A classifier that tells two samples apart, cross-fitted: each group is judged by one that never saw it.
 
 An AUC is a statement about a classifier and how much it learned from: it is trained on all groups and on a
 quarter of them, and where it still learns, its limit for any number of groups is what is reported.
@@ -49,9 +49,9 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A learning curve: AUCs with their errors of classifiers that learned from all groups and from a quarter.
+    """A learning curve: AUCs of classifiers that learned from all groups and from a quarter, with errors.
 
-    groups: how many they learned from. converged: whether all groups teach no more than a quarter of them,
+    groups: how many they learned from. converged: whether all groups teach no more than a quarter of them
     within 2 errors. excess: how much more the AUC scatters than for classifiers that do not change.
     """
 
@@ -60,6 +60,11 @@ class Curve:
     error: tuple[float, float]
     converged: bool
     excess: float
+
+    @property
+    def limit(self) -> float:
+        """The AUC that any number of groups would lead to."""
+        return self.auc[0] if self.converged else 2 * self.auc[0] - self.auc[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +95,7 @@ def cross_fit(rows: Rows) -> Judge | None:
     count, seeds = (FOLDS_OF_MANY, 1) if len(table) >= MANY_ROWS else (FOLDS, SEEDS)
     dealt = [folds(row_group, count, seed) for seed in range(seeds)]
     scores = [[_scores(table, rows, row_group, fold, share) for fold in dealt] for share in SHARES]
-    whole, quarter = (_mean_auc(rows, each, dealt) for each in scores)
+    whole, quarter = _mean_auc(rows, scores[0], dealt), _mean_auc(rows, scores[1], dealt)
     curve = _curve((whole, quarter), rows, len(np.unique(row_group)) * (count - 1) / count)
     limit = whole if curve.converged else lambda weights: 2 * whole(weights) - quarter(weights)
     return Judge(rows, scores[0][0], dealt[0], _spread(limit, curve.excess), curve)
@@ -151,7 +156,7 @@ def _curve(statistics: tuple[Statistic, Statistic], rows: Rows, groups: float) -
     return Curve((groups, groups / 4), (whole[0], quarter[0]), errors, converged, float(excess))
 
 
-def _mean_auc(rows: Rows, scores: Floats, dealt: list[Index]) -> Statistic:
+def _mean_auc(rows: Rows, scores: list[Floats], dealt: list[Index]) -> Statistic:
     parts = [_fold_auc(rows, one, fold) for one, fold in zip(scores, dealt, strict=True)]
     return lambda weights: float(np.mean([part(weights) for part in parts]))
 

@@ -2,43 +2,44 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.sparse import coo_array
+from scipy.sparse import coo_array, csr_array
 
 from crpipe.statistics.groups import folds
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from scipy.sparse import csr_array
 
     from crpipe.statistics.groups import Statistic
 
     Floats = NDArray[np.float64]
     Index = NDArray[np.int64]
+    Values = tuple[NDArray[Any], NDArray[Any]]
 
+_LOOKED_AT = 1_000_000  # values of a sample from which the grid is made
+_AT_ONCE = 1 << 20
 _GRID = 200  # values between which a distribution is interpolated
 _BLOCK = 500  # events among which a kernel is computed
 _BLOCKS = 20  # at most
 
 
-def wasserstein(
-    real: tuple[Floats, Index], generated: tuple[Floats, Index], group: Index, weight: Floats, cell: Index
-) -> Statistic:
+def wasserstein(real: Values, generated: Values, group: Index, weight: Floats, cell: Index) -> Statistic:
     """Return the first Wasserstein distance of two samples at equal conditions, averaged over conditions.
 
-    real, generated: values and the event of each, [M]. group, weight, cell: of each event, [N]; distances are
-    taken among events of one cell, from 0. Less what falls with 1 / N, it is still not below the true distance
-    on average: two equal samples are some distance apart.
+    real, generated: values and the event of each, [M], event after event. group, weight, cell: of each event,
+    [N]; distances are taken among events of one cell, from 0. Less what falls with 1 / N, it is still not
+    below the true distance on average: two equal samples are some distance apart.
     """
-    grid = np.unique(np.quantile(np.concatenate([real[0], generated[0]]), np.linspace(0, 1, _GRID)))
+    some = [values[:: 1 + len(values) // _LOOKED_AT] for values, _ in (real, generated)]
+    grid = np.unique(np.quantile(np.concatenate(some), np.linspace(0, 1, _GRID)))
     cells, width = int(cell.max(initial=0)) + 1, len(grid)
     counts = [_counts(values, event, weight, cell, grid) for values, event in (real, generated)]
     steps = np.diff(grid)
 
     def distance(weights: Floats) -> float:
-        sides = [(each @ weights).reshape(cells, width) for each in counts]
+        sides = [(weights @ each).reshape(cells, width) for each in counts]
         totals = [side.sum(axis=1) for side in sides]
         used = (totals[0] > 0) & (totals[1] > 0)
         if not used.any():
@@ -50,12 +51,18 @@ def wasserstein(
     return halved(distance, group)
 
 
-def _counts(values: Floats, event: Index, weight: Floats, cell: Index, grid: Floats) -> csr_array:
-    """Count values between the points of the grid, by cell, for each event: [cells * grid, N]."""
-    index = np.clip(np.searchsorted(grid, values, side="left"), 0, len(grid) - 1)
-    row = cell[event] * len(grid) + index
-    shape = (int(cell.max(initial=0) + 1) * len(grid), len(cell))
-    return coo_array((weight[event], (row, event)), shape=shape).tocsr()
+def _counts(
+    values: NDArray[Any], event: NDArray[Any], weight: Floats, cell: Index, grid: Floats
+) -> csr_array:
+    """Count values between the points of the grid, by cell, for each event: [N, cells * grid]."""
+    width = (int(cell.max(initial=0)) + 1) * len(grid)
+    table = csr_array((len(cell), width))
+    for low in range(0, len(values), _AT_ONCE):
+        index = np.searchsorted(grid, values[low : low + _AT_ONCE], side="left")
+        mine = event[low : low + _AT_ONCE]
+        column = cell[mine] * len(grid) + np.minimum(index, len(grid) - 1)
+        table = table + coo_array((weight[mine], (mine, column)), shape=table.shape).tocsr()
+    return table
 
 
 def halved(distance: Statistic, group: Index) -> Statistic:
@@ -86,7 +93,9 @@ def frechet(real: Floats, generated: Floats, group: Index) -> Statistic:
     first = order[starts]  # an event of each group: all of them count alike
     sums = []
     for side in (real / scale, generated / scale):
-        moments = np.concatenate([np.ones((len(side), 1)), side, side[:, upper[0]] * side[:, upper[1]]], axis=1)
+        moments = np.concatenate(
+            [np.ones((len(side), 1)), side, side[:, upper[0]] * side[:, upper[1]]], axis=1
+        )
         sums.append(np.add.reduceat(moments[order], starts, axis=0))
 
     def distance(weights: Floats) -> float:
@@ -126,8 +135,10 @@ def kernel(real: Floats, generated: Floats) -> Statistic:
     kernels = []
     for block in blocks[:_BLOCKS]:
         ours, theirs = real[block] / scale, generated[block] / scale
-        parts = [(left @ right.T / ours.shape[1] + 1) ** 4 for left, right in
-                 ((ours, ours), (theirs, theirs), (ours, theirs))]
+        parts = [
+            (left @ right.T / ours.shape[1] + 1) ** 4
+            for left, right in ((ours, ours), (theirs, theirs), (ours, theirs))
+        ]
         for part in parts:
             np.fill_diagonal(part, 0.0)
         kernels.append((block, parts[0] + parts[1] - parts[2] - parts[2].T))

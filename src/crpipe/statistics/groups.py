@@ -74,6 +74,25 @@ def folds(group: NDArray[np.int64], count: int, seed: int) -> NDArray[np.int64]:
     return np.random.default_rng([_SEED, seed]).permutation(dealt)[index]
 
 
+def halves(group: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Divide events into two samples that share no group: places [M], places [M], and which pair it is [M].
+
+    group: of each event, [N]. Groups are paired by their size, and the events that one has more are left out:
+    event i of the one and of the other sample belong to one pair.
+    """
+    sizes = np.bincount(group)
+    rng = np.random.default_rng(_SEED)
+    order = rng.permutation(len(sizes))
+    order = order[np.argsort(sizes[order], kind="stable")]
+    pairs = rng.permuted(order[: len(order) // 2 * 2].reshape(-1, 2), axis=1)
+    counts: NDArray[np.int64] = np.minimum(sizes[pairs[:, 0]], sizes[pairs[:, 1]])
+    by_group = np.argsort(group, kind="stable")
+    starts = np.cumsum(sizes) - sizes
+    inside = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    first, second = (by_group[np.repeat(starts[side], counts) + inside] for side in pairs.T)
+    return first, second, np.repeat(np.arange(len(pairs)), counts)
+
+
 def sums_by_group(
     group: NDArray[np.int64], groups: int, bins: NDArray[np.int64], count: int, values: NDArray[Any]
 ) -> NDArray[np.float64]:
@@ -83,7 +102,8 @@ def sums_by_group(
     """
     inside = (bins >= 0) & (bins < count)
     cells = group[inside] * count + bins[inside]
-    sums = np.bincount(cells, np.broadcast_to(values, bins.shape)[inside], minlength=groups * count)
+    weights = np.asarray(np.broadcast_to(values, bins.shape))
+    sums = np.bincount(cells, weights[inside], minlength=groups * count)
     return sums.astype(np.float64).reshape(groups, count)
 
 
@@ -92,7 +112,9 @@ def sums_by_group(
 
 def mean(values: NDArray[Any], weight: NDArray[Any] | None = None) -> Statistic:
     """Average values, [N]; weight: of each event, [N], on top of how often it counts."""
-    return ratio(values if weight is None else values * weight, np.ones(len(values)) if weight is None else weight)
+    return ratio(
+        values if weight is None else values * weight, np.ones(len(values)) if weight is None else weight
+    )
 
 
 def ratio(over: NDArray[Any], under: NDArray[Any]) -> Statistic:
@@ -119,8 +141,8 @@ def quantile(values: NDArray[Any], share: float) -> Statistic:
             return float("nan")
         # The events at places floor and floor + 1 of the sample in which each is repeated.
         place = share * (total - 1)
-        low = np.searchsorted(ends, np.floor(place), side="right")
-        high = np.searchsorted(ends, np.floor(place) + 1, side="right")
+        low = int(np.searchsorted(ends, np.floor(place), side="right"))
+        high = int(np.searchsorted(ends, np.floor(place) + 1, side="right"))
         last = len(ordered) - 1
         below, above = ordered[min(low, last)], ordered[min(high, last)]
         return float(below + (above - below) * (place - np.floor(place)))

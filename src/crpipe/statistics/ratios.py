@@ -1,7 +1,8 @@
 """Tables of ratios and differences in bins, generated over real, with errors by group and a calibrated p.
 
-The bins of one group are correlated, and the tails hold few groups: a sum of squares over errors is no χ². The
-largest deviation is instead compared with those after real and generated were exchanged in half of the groups.
+The bins of one group are correlated, and the tails hold few groups: a sum of squares over errors is no χ².
+Instead, the largest deviation is compared with those after real and generated were exchanged in half of the
+groups.
 """
 
 from __future__ import annotations
@@ -117,4 +118,4 @@ def _signs(groups: int) -> Iterator[Floats]:
     step = max(1, _BLOCK // max(groups, 1))
     for low in range(0, EXCHANGES, step):
         count = min(step, EXCHANGES - low)
-        yield 2.0 * rng.integers(0, 2, (count, groups), dtype=np.int8) - 1.0
+        yield np.asarray(2.0 * rng.integers(0, 2, (count, groups), dtype=np.int8) - 1.0, np.float64)

@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from scipy.special import stdtr, stdtrit
+# ruff: noqa: PLC0415 - looking at a campaign without an evaluation needs no scipy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,8 +33,9 @@ class Difference:
     """How far a number is from what it is compared with.
 
     value: with its sign. error: by group. two_sided: whether both signs are bad; otherwise the positive one.
-    tolerance: what is negligible; 0: nothing is. most: what the difference is at most, where that is more. p: chance of such a difference between equal samples, where
-    it was calibrated by exchange; None: that of Student's distribution.
+    tolerance: what is negligible; 0: nothing is. most: what the difference is at most, where that is more.
+    p: chance of such a difference between equal samples, where it was calibrated by exchange; None: that of
+    Student's distribution.
     """
 
     value: float
@@ -49,6 +50,11 @@ class Difference:
     def worse(self) -> float:
         """The difference in the bad direction."""
         return abs(self.value) if self.two_sided else self.value
+
+    @property
+    def errors(self) -> float:
+        """The difference in the bad direction, in units of its error."""
+        return self.worse / self.error if self.error > 0 else math.inf
 
     @property
     def resolves(self) -> float:
@@ -68,9 +74,11 @@ class Difference:
         if self.p is not None:
             return self.p
         if not self.error > 0:
-            return 0.0 if self.worse > 0 else 1.0
+            return 0.0 if self.error == 0 and self.worse > 0 else 1.0
         if self.worse <= 0:
             return 1.0
+        from scipy.special import stdtr
+
         return min(1.0, 2 * float(stdtr(self.groups - 1, -self.worse / self.error)))
 
     def word(self, level: float = LEVEL) -> str:
@@ -107,4 +115,6 @@ def worst(words: Sequence[str]) -> str:
 
 def errors_needed(groups: int) -> float:
     """Return how many errors make a difference seen: 2, and more for few groups (Student's distribution)."""
+    from scipy.special import stdtrit
+
     return float(stdtrit(groups - 1, 1 - LEVEL / 2)) if groups > 1 else math.inf

@@ -20,6 +20,8 @@ from crpipe.core.causes import plugin_errors
 from crpipe.core.errors import ConfigError, PluginError
 from crpipe.events.batch import Events
 from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW, WEIGHT
+from crpipe.statistics.groups import Statistic
+from crpipe.statistics.ratios import Bins
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 Batch = dict[str, Tensor]
 Metrics = dict[str, Tensor]
 Columns = dict[str, "NDArray[Any]"]
+Measured = float | Statistic | Bins  # of a name, by ``score``
 OptimizerKind = Literal["adam", "sgd"]
 _BETAS = (0.9, 0.999)
 Loss = Callable[[nn.Module, Batch, torch.Generator], tuple[Tensor, Metrics]]
@@ -156,13 +159,17 @@ class Workload(Protocol):
         event for each event that came in. A column may be objects, each a flat array: lists of any length.
         """
 
-    def score(self, truth: Events, prediction: Events | Columns, folder: Path) -> dict[str, float]:
-        """Compare the prediction for all events with the truth; return named numbers.
+    def score(self, truth: Events, prediction: Events | Columns, folder: Path) -> Mapping[str, Measured]:
+        """Compare the prediction for all events with the truth; return what was measured, by name.
 
-        ``NAME_error`` is the error of NAME. May write figures (SVG) into ``folder``, which exists. Where the
-        prediction is columns, ``truth`` has its columns and multiplicities, but no items (``items`` is
-        empty): what a figure needs of the items must be a predicted column. Where the layout names a weight,
-        ``truth.columns["weight"]`` holds it.
+        A statistic (crpipe.statistics.groups) is a function of how often each event counts, [N] -> number:
+        the engine takes its value, its error by group, and that of its difference to baseline and floor.
+        Bins (crpipe.statistics.ratios) are a table of real and generated numbers. Of a plain number,
+        ``NAME_error`` is the error. Also called with a second simulation, and with halves of the truth, as
+        the prediction: its events have other columns. May write figures (SVG) into ``folder``, which exists.
+        Where the prediction is columns, ``truth`` has its columns and multiplicities, but no items (``items``
+        is empty): what a figure needs of the items must be a predicted column. Where the layout names a
+        weight, ``truth.columns["weight"]`` holds it.
         """
 
 
@@ -308,6 +315,14 @@ class Generates(Protocol):
         self, model: nn.Module, events: Events, multiplicity: NDArray[np.int64], generator: torch.Generator
     ) -> Events:
         """Generate events of the given columns and numbers of items; the items of ``events`` are not read."""
+
+
+@runtime_checkable
+class ScoresGiven(Generates, Protocol):
+    """A generator that is also judged with the true multiplicities."""
+
+    def score_given(self, truth: Events, prediction: Events, folder: Path) -> Mapping[str, Measured]:
+        """Compare events generated with the true multiplicities, as ``score`` does, under other names."""
 
 
 WORKLOAD_MEMBERS = (

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from crpipe.statistics.groups import sums_by_group
+from crpipe.statistics.ratios import Bins, Side
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -88,24 +92,24 @@ _BLOCK = 1 << 20  # values counted at once
 
 
 @dataclass(frozen=True)
-class GroupShares:
-    """What each group adds to each bin; cells: group * number of bins + bin, sorted."""
-
-    cells: Index
-    values: Floats
-
-
-@dataclass(frozen=True)
 class BinnedValues:
-    """Bins of one observable: edges [B + 1], value and error [B].
-
-    parts: of the groups; with those of another histogram of the same groups, errors of differences are known.
-    """
+    """Bins of one observable: edges [B + 1], and what each group of events adds to them."""
 
     edges: Floats
-    value: Floats
-    error: Floats
-    parts: GroupShares | None = None
+    side: Side
+
+    @cached_property
+    def value(self) -> Floats:
+        """The mean in each bin, [B]; nan where nothing is averaged over."""
+        return self.side.mean
+
+    @cached_property
+    def error(self) -> Floats:
+        """The error of each mean, [B]: that of a mean over groups; nan for fewer than two of them."""
+        groups = np.count_nonzero(self.side.under, axis=0)
+        off = np.sqrt(np.sum(self.side.deviations(np.nan_to_num(self.value)) ** 2, axis=0))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(groups > 1, off * np.sqrt(groups / (groups - 1)), np.nan)
 
     @property
     def centre(self) -> Floats:
@@ -114,50 +118,11 @@ class BinnedValues:
 
     def times(self, factor: Floats) -> BinnedValues:
         """Multiply each bin by a number: [B]."""
-        parts = self.parts
-        if parts is not None:
-            parts = GroupShares(parts.cells, parts.values * factor[parts.cells % len(self.value)])
-        return BinnedValues(self.edges, self.value * factor, self.error * factor, parts)
+        return BinnedValues(self.edges, Side(self.side.over * factor, self.side.under))
 
-    def spread_from(self, other: BinnedValues, factor: Floats) -> Floats:
-        """Return the error of this minus ``factor`` [B] times the other one: [B].
-
-        Where both know their parts, what a group adds to both is one random number.
-        """
-        if self.parts is None or other.parts is None:
-            return np.asarray(np.hypot(self.error, factor * other.error))
-        bins = len(self.value)
-        cells = np.union1d(self.parts.cells, other.parts.cells)
-        off = np.zeros(len(cells))
-        off[np.searchsorted(cells, self.parts.cells)] = self.parts.values
-        theirs = other.parts.values * np.nan_to_num(factor)[other.parts.cells % bins]
-        off[np.searchsorted(cells, other.parts.cells)] -= theirs
-        return np.asarray(np.sqrt(np.bincount(cells % bins, off**2, minlength=bins)))
-
-    def over(self, other: BinnedValues) -> tuple[Floats, Floats]:
-        """Ratio to another histogram and its error; nan where either is empty."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            filled = (self.value > 0) & (other.value > 0)
-            ratio = np.where(filled, self.value / other.value, np.nan)
-            error = np.where(filled, self.spread_from(other, ratio) / other.value, np.nan)
-        return ratio, error
-
-    def chi_square(self, other: BinnedValues) -> tuple[float, int]:
-        """Return χ² of the difference to another histogram, and the number of bins that count."""
-        spread = self.spread_from(other, np.ones(len(self.value)))
-        valid = (spread > 0) & (self.value > 0) & (other.value > 0)
-        off = (self.value - other.value)[valid] / spread[valid]
-        return float(np.sum(off**2)), int(np.count_nonzero(valid))
-
-    def shift_from(self, other: BinnedValues) -> tuple[float, float]:
-        """Return the share by which this is above the other in all bins, and its error; nan without bins."""
-        spread = self.spread_from(other, np.ones(len(self.value)))
-        valid = (spread > 0) & (self.value > 0) & (other.value > 0)
-        weight = (other.value[valid] / spread[valid]) ** 2
-        if not weight.size:
-            return float("nan"), float("nan")
-        off = self.value[valid] / other.value[valid] - 1
-        return float(np.sum(weight * off) / weight.sum()), float(1 / np.sqrt(weight.sum()))
+    def over(self, other: BinnedValues) -> Bins:
+        """Compare with another histogram of the same groups: ratios to it."""
+        return Bins(tuple(map(str, self.centre)), other.side, self.side)
 
 
 def per_event(
@@ -165,44 +130,21 @@ def per_event(
 ) -> BinnedValues:
     """Count items in bins, per event; weights: [N], of all events; selected: [N], those that count.
 
-    The error is that of a sum over groups, [N]: the items of one group (of one primary) in one bin are one
-    random number, not many.
+    The items of one group, [N], (of one primary) in one bin are one random number, not many.
     """
-    bins = len(edges) - 1
-    sums = np.zeros((int(group.max(initial=-1)) + 1) * bins)
+    bins, groups = len(edges) - 1, int(group.max(initial=-1)) + 1
+    over = np.zeros((groups, bins))
     for low in range(0, len(values), _BLOCK):
-        # A table of all cells: to sort the items by cell would take much longer.
         index = np.searchsorted(edges, values[low : low + _BLOCK], side="right") - 1
-        inside = (index >= 0) & (index < bins)
-        mine = event[low : low + _BLOCK][inside]
-        np.add.at(sums, group[mine] * bins + index[inside], weights[mine])
-    cells = np.flatnonzero(sums)
-    parts = GroupShares(cells, sums[cells] / (float(weights[selected].sum()) or 1.0))
-    return BinnedValues(edges, *_summed(parts, bins), parts)
-
-
-def _summed(parts: GroupShares, bins: int) -> tuple[Floats, Floats]:
-    """Add up parts: values and errors, [B] each."""
-    column = parts.cells % bins
-    total = np.bincount(column, parts.values, minlength=bins).astype(np.float64)
-    return total, np.sqrt(np.bincount(column, parts.values**2, minlength=bins))
+        mine = event[low : low + _BLOCK]
+        over += sums_by_group(group[mine], groups, index, bins, weights[mine])
+    events = np.bincount(group[selected], weights[selected], minlength=groups)
+    return BinnedValues(edges, Side(over, np.repeat(events[:, None], bins, axis=1)))
 
 
 def mean_in_bins(values: Floats, where: Floats, edges: Floats, weights: Floats, group: Index) -> BinnedValues:
-    """Average one value per event in bins of a condition; nan for fewer than two groups of events.
-
-    The error is that of a mean over groups: G / (G - 1) times the sum over groups of (the sum of weight times
-    (value - mean))², over (the sum of weights)².
-    """
-    size = len(edges) - 1
-    bins = np.searchsorted(edges, where, side="right") - 1
-    inside = (bins >= 0) & (bins < size)
-    bins, values, weights = bins[inside], values[inside], weights[inside]
-    cells, cell_of = np.unique(group[inside] * size + bins, return_inverse=True)
-    groups = np.bincount(cells % size, minlength=size)
-    counts, sums = (np.bincount(bins, each, minlength=size) for each in (weights, weights * values))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean = np.where(groups > 1, sums / counts, np.nan)
-        off = np.bincount(cell_of, weights * (values - mean[bins]), minlength=len(cells))
-        parts = GroupShares(cells, off * (np.sqrt(groups / (groups - 1)) / counts)[cells % size])
-    return BinnedValues(edges, mean, _summed(parts, size)[1], parts)
+    """Average one value per event in bins of a condition; weights, group: [N]."""
+    bins, groups = len(edges) - 1, int(group.max(initial=-1)) + 1
+    index = np.searchsorted(edges, where, side="right") - 1
+    sums = (sums_by_group(group, groups, index, bins, each) for each in (weights * values, weights))
+    return BinnedValues(edges, Side(*sums))

@@ -11,7 +11,6 @@ from crpipe.workloads.muons import batches as bundles
 from crpipe.workloads.muons.layout import BUNDLES, nested_table
 from crpipe.workloads.muons.options import MuonFlowOptions, MuonGanOptions
 from crpipe.workloads.muons.scoring import sample
-from crpipe.workloads.muons.scoring.classify import METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from crpipe.events.batch import Events
     from crpipe.inference.card import Provenance
     from crpipe.inference.export import Graphs
-    from crpipe.train.workload import Columns
+    from crpipe.train.workload import Columns, Measured
     from crpipe.workloads.muons.export import SamplerGraphs
     from crpipe.workloads.muons.models.networks import Multiplicity
 
@@ -42,7 +41,7 @@ class BundleWorkload(abc.ABC, Generic[Options]):
     weighted = True
     event_columns = tuple(field.name for field in BUNDLES.events)
     item_columns = tuple(field.name for field in BUNDLES.items)
-    metrics = METRICS
+    metrics = sample.METRICS
 
     validation_metrics = (sample.NLL, *sample.SCORES)
 
@@ -105,8 +104,14 @@ class BundleWorkload(abc.ABC, Generic[Options]):
 
         return {**scoring.histograms(self, model, events, generator)}
 
-    def score(self, truth: Events, prediction: Events, folder: Path) -> dict[str, float]:
-        """Compare; see scoring.score."""
+    def score(self, truth: Events, prediction: Events, folder: Path) -> dict[str, Measured]:
+        """Compare events with their own multiplicities; see scoring.score."""
         from crpipe.workloads.muons.scoring import score as scoring
 
         return scoring.score(truth, prediction, folder)
+
+    def score_given(self, truth: Events, prediction: Events, folder: Path) -> dict[str, Measured]:
+        """Compare events with the true multiplicities; see scoring.score."""
+        from crpipe.workloads.muons.scoring import score as scoring
+
+        return scoring.score_given(truth, prediction, folder)

@@ -1,285 +1,148 @@
-"""How far generated events are from real ones of the same conditions, as named numbers with errors.
+"""How far generated events are from real ones of the same conditions, as statistics and tables in bins.
 
-Distances are 0 for a perfect model and infinite statistics; what re-simulation reaches is the floor.
+What a bundle looks like is judged with the true multiplicities, how many muons there are with the own ones.
 """
 
 from __future__ import annotations
 
-import logging
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from scipy.stats import spearmanr
 
-from crpipe.core.errors import MissingExtra
-from crpipe.workloads.common.errors import group_weights
-from crpipe.workloads.muons.scoring import classify
-from crpipe.workloads.muons.scoring.classify import FEWEST_GENERATED, FEWEST_GROUPS, FEWEST_MUONS
-from crpipe.workloads.muons.scoring.sample import AXES, azimuth, log_energy, log_radius, radius
+from crpipe.statistics.distances import frechet, kernel, separation, wasserstein
+from crpipe.statistics.groups import of_events, sums_by_group
+from crpipe.statistics.ratios import Bins, Side
+from crpipe.workloads.muons.scoring.classify import FEWEST_MUONS
+from crpipe.workloads.muons.scoring.sample import CORE_M, FEWEST_EVENTS, SUMMARIES, energy_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
+    from crpipe.statistics.classifier import Judge
+    from crpipe.train.workload import Measured
     from crpipe.workloads.muons.scoring.sample import Sample
 
     Floats = NDArray[np.float64]
     Index = NDArray[np.int64]
-    Numbers = dict[str, float]
-    Cell = Index | slice  # muons of a sample
+    Pair = tuple[Sample, Sample]  # real, generated
 
-_LOG = logging.getLogger(__name__)
-REPLICAS = 20  # bootstrap samples: the error is itself good to 16 %
-FEWEST_EVENTS = 100
-
-CLASSIFIERS: dict[str, Callable[[Sample], classify.ClassifierRows]] = {
-    "auc_muon": classify.muon_rows,
-    "auc_event": classify.bundle_rows,
-    "auc_multiplicity": classify.multiplicity_rows,
-    "auc_full": classify.full_rows,
-}
-# Values of each muon, and how they are named.
-_OBSERVABLES: dict[str, Callable[[NDArray[np.float32]], Floats]] = {
-    "log_energy": log_energy,
-    "radius_m": radius,
-    "log_radius": log_radius,
-}
-_NONE = np.zeros(0, np.int64)
-_BLOCK = 1 << 16  # values looked up at once: their places fit into a cache
+_DECADES_GEV = 10.0 ** np.arange(3, 11)  # of the primary
+_HALVES_GEV = 10.0 ** np.arange(0, 6.5, 0.5)  # half decades of the muon
+_CLASSES = np.array([3, 10, 100, 1000])  # muons of a bundle: where a class begins
+_CLASS_NAMES = ("3 to 9 muons", "10 to 99 muons", "100 to 999 muons", "1,000 muons or more")
 
 
-def compare(real: Sample, generated: Sample, trained: Mapping[str, classify.ClassifierScores]) -> Numbers:
-    """Measure everything; ``name`` with its error ``name_error`` (see docs/physics.md).
+def compare(real: Sample, generated: Sample, judged: Mapping[str, Judge]) -> dict[str, Measured]:
+    """Measure how many muons there are, in events with their own multiplicities.
 
-    Events of the two samples correspond: same conditions, in the same order. trained: what
-    ``classifier_scores`` gave. What cannot be measured (too few muons, events or groups) is left out.
+    Events of the two samples correspond, in this order. What cannot be measured is left out.
     """
-    groups = group_weights(real.group, REPLICAS)
-    numbers = marginal_distances(real, generated) | multiplicities(real, generated, groups)
-    if groups.shape[1] >= FEWEST_GROUPS:
-        numbers |= binned_distances(real, generated, groups)
-    numbers["anisotropy"] = anisotropy(generated)
-    for name, verdict in trained.items():
-        numbers |= {name: verdict.auc(), f"{name}_error": verdict.error()}
-    return {name: float(value) for name, value in numbers.items() if np.isfinite(value)}
+    pair = real, generated
+    measured: dict[str, Measured] = {name: judge.statistic for name, judge in judged.items()}
+    if not real.multiplicity.any():
+        return measured
+    labels, decades = _primary_decades(pair)
+    counts = [np.asarray(side.multiplicity, np.float64) for side in pair]
+    measured["mean_multiplicity"] = _table("ratio", labels, pair, decades, counts)
+    measured["no_muon"] = _table("difference", labels, pair, decades, [count == 0 for count in counts])
+    measured["spectrum"] = _spectrum(pair, labels, decades)
+    return measured
 
 
-def classifier_scores(real: Sample, generated: Sample) -> dict[str, classify.ClassifierScores]:
-    """Train all classifiers that have enough to learn from; none, with a warning, without scikit-learn.
-
-    At the end of a campaign the other numbers are worth more than an error.
-    """
-    try:
-        classify.sklearn("ensemble")
-    except MissingExtra as missing:
-        _LOG.warning("the AUCs are left out: %s, then evaluate again", missing)
-        return {}
-    scores = {name: classify.compare(real, generated, rows) for name, rows in CLASSIFIERS.items()}
-    return {name: verdict for name, verdict in scores.items() if verdict is not None}
-
-
-def wasserstein(first: Floats, second: Floats, weights: Iterable[tuple[Floats, Floats]]) -> Floats:
-    """Return the first Wasserstein distance of two samples under each pair of weights.
-
-    It is the area between the two cumulative distributions; the values are sorted once for all weights.
-    """
-    order, steps = _sorted(first, second)
-    distances = []
-    for one, two in weights:
-        if not (one.any() and two.any()):
-            distances.append(np.nan)  # a bootstrap sample without any event of this bin
-            continue
-        density = np.concatenate([one / one.sum(), -two / two.sum()])
-        distances.append(_area(density[order], steps))
-    return np.array(distances)
+def compare_given(real: Sample, generated: Sample, judged: Mapping[str, Judge]) -> dict[str, Measured]:
+    """Measure what bundles look like, in events generated with the true multiplicities."""
+    pair = real, generated
+    measured: dict[str, Measured] = {name: judge.statistic for name, judge in judged.items()}
+    if not (real.multiplicity.any() and generated.multiplicity.any()):
+        return measured
+    classes = [np.searchsorted(_CLASSES, side.multiplicity, side="right") - 1 for side in pair]
+    columns = [dict(zip(SUMMARIES, side.summaries.T, strict=True)) for side in pair]
+    for name, column in (("leading", "log_leading"), ("correlation", "correlation")):
+        measured[name] = _table("difference", _CLASS_NAMES, pair, classes, [each[column] for each in columns])
+    for name, column in (("spread_energy", "mean_log_energy"), ("spread_radius", "mean_log_radius")):
+        # about the mean of real events of the same class: fixed, so that it adds up over events
+        middle = np.array([_mean(columns[0][column][classes[0] == each]) for each in range(len(_CLASSES))])
+        squares = [(each[column] - middle[own]) ** 2 for each, own in zip(columns, classes, strict=True)]
+        measured[name] = _table("ratio", _CLASS_NAMES, pair, classes, squares)
+    labels, decades = _primary_decades(pair)
+    inside = [side.count_within(CORE_M) for side in pair]
+    measured["core"] = _table(
+        "ratio", labels, pair, decades, inside, [np.asarray(side.multiplicity, np.float64) for side in pair]
+    )
+    return measured | _distances(pair, decades[0])
 
 
-def _sorted(first: Floats, second: Floats) -> tuple[Index, Floats]:
-    """Sort the values of both samples: their places, and the steps from each value to the next one."""
-    values = np.concatenate([first, second])
-    order = np.argsort(values)
-    values = values[order]
-    return order, np.diff(values)
-
-
-def _area(density: Floats, steps: Floats) -> float:
-    """Return the area between two cumulative distributions; overwrites ``density``."""
-    gap = np.cumsum(density, out=density)[:-1]
-    return float(np.abs(gap, out=gap) @ steps)
-
-
-@dataclass(frozen=True, slots=True)
-class Weighing:
-    """The weights of the rows of one cell, of both samples, under each bootstrap sample.
-
-    factors: [1 + R, G], of the groups. groups: the group of each row. weights: of each row; None: all alike.
-    """
-
-    factors: Floats
-    groups: tuple[Index, Index]
-    weights: tuple[Floats, Floats] | None
-
-    def distances(self, first: Floats, second: Floats) -> Floats:
-        """Return what ``wasserstein`` gives under factor times weight, to the last bit: [1 + R].
-
-        Where all weigh alike, all rows of a group have one density. It is looked up in the order of the
-        values, in a table that fits into a cache; sums of whole numbers are exact in any order.
-        """
-        if self.weights is not None:
-            (one, two), (ours, theirs) = self.groups, self.weights
-            return wasserstein(first, second, ((row[one] * ours, row[two] * theirs) for row in self.factors))
-        order, steps = _sorted(first, second)
-        index, totals = self._places(order)
-        del order
-        density = np.empty(len(index))
-        distances = []
-        for row, ours, theirs in zip(self.factors, *totals, strict=True):
-            if not (ours and theirs):
-                distances.append(np.nan)  # a bootstrap sample without any event of this bin
-                continue
-            table = np.concatenate([row / ours, -row / theirs])
-            for low in range(0, len(index), _BLOCK):
-                table.take(index[low : low + _BLOCK], out=density[low : low + _BLOCK], mode="clip")
-            distances.append(_area(density, steps))
-        return np.array(distances)
-
-    def _places(self, order: Index) -> tuple[NDArray[np.int32], list[Floats]]:
-        """Return each row's place in a table of both samples' groups, in ``order``, and sums of factors."""
-        count = self.factors.shape[1]
-        one, two = (rows.astype(np.int32) for rows in self.groups)
-        totals = [self.factors @ np.bincount(rows, minlength=count) for rows in (one, two)]
-        two += np.int32(count)
-        return np.concatenate([one, two])[order], totals
-
-
-def binned_distances(real: Sample, generated: Sample, factors: Floats) -> Numbers:
-    """Average distances between muons of equal conditions over all bins of conditions.
-
-    factors: [1 + R, G] of the groups; the first row gives the values, the others the errors.
-    """
-    distances: dict[str, list[Floats]] = {f"w1_{name}": [] for name in _OBSERVABLES}
-    correlations, empty = [], 0
-    theirs_of = dict(generated.muons_by(generated.joint_bins))
-    for number, ours in real.muons_by(real.joint_bins):
-        theirs = theirs_of.pop(number, _NONE)
-        if len(ours) < FEWEST_MUONS:
-            continue
-        if len(theirs) < FEWEST_GENERATED:
-            empty += 1
-            continue
-        weighing = _weighing(factors, real, (real.event[ours], generated.event[theirs]))
-        observables, correlation = [], []
-        for side, muons in ((real, ours), (generated, theirs)):
-            observed = {name: values(side.muons[muons]) for name, values in _OBSERVABLES.items()}
-            observables.append(observed)
-            correlation.append(spearmanr(observed["log_energy"], observed["radius_m"]).statistic)
-        for name in _OBSERVABLES:
-            distances[f"w1_{name}"].append(weighing.distances(*(each[name] for each in observables)))
-        correlations.append(float(correlation[0]) - float(correlation[1]))
-    numbers = {"bins": float(len(correlations)), "bins_empty": float(empty)}
-    if correlations:
-        numbers["spearman_difference"] = float(np.mean(np.abs(correlations)))
-        for name, rows in distances.items():
-            numbers |= _with_error(name, np.mean(rows, axis=0))
-    return numbers
-
-
-def _weighing(factors: Floats, real: Sample, events: tuple[Index, Index]) -> Weighing:
-    """Weigh rows of the given events; generated events have the groups and weights of the real ones."""
-    ours, theirs = events
-    weights = None if real.alike else (real.weights[ours], real.weights[theirs])
-    return Weighing(factors, (real.group[ours], real.group[theirs]), weights)
-
-
-def marginal_distances(real: Sample, generated: Sample) -> Numbers:
-    """Return distances of all muons, and of those in each bin of each condition."""
-    numbers: Numbers = {}
-    everything: list[tuple[str, Cell, Cell]] = [("all", slice(None), slice(None))]
-    numbers |= _distances_in(everything, real, generated)
-    for axis in AXES:
-        theirs = dict(generated.muons_by(generated.axis_bins(axis)))
-        ours = real.muons_by(real.axis_bins(axis))
-        cells = ((axis.label(number), muons, theirs.pop(number, _NONE)) for number, muons in ours)
-        numbers |= _distances_in(cells, real, generated)
-    return numbers
-
-
-def _distances_in(cells: Iterable[tuple[str, Cell, Cell]], real: Sample, generated: Sample) -> Numbers:
-    numbers = {}
-    for label, ours, theirs in cells:
-        events = real.event[ours], generated.event[theirs]
-        if len(events[0]) < FEWEST_MUONS or len(events[1]) < FEWEST_GENERATED:
-            continue
-        one_group = np.zeros(len(events[0]), np.int64), np.zeros(len(events[1]), np.int64)
-        weights = real.weights[events[0]], generated.weights[events[1]]
-        alike = real.alike and generated.alike
-        weighing = Weighing(np.ones((1, 1)), one_group, None if alike else weights)
-        for name in ("log_energy", "radius_m"):
-            values = _OBSERVABLES[name]
-            first, second = values(real.muons[ours]), values(generated.muons[theirs])
-            numbers[f"w1_{name}/{label}"] = float(weighing.distances(first, second)[0])
-    return numbers
-
-
-def multiplicities(real: Sample, generated: Sample, factors: Floats) -> Numbers:
-    """Compare multiplicities at equal conditions: distance of log10(N + 1), share of empty events, mean.
-
-    factors: [1 + R, G] of the groups, as in ``binned_distances``.
-    """
-    distances, empty, ratios = [], [], []
-    for number in np.unique(real.joint_bins):
-        in_bin = np.flatnonzero(real.joint_bins == number)
-        if len(in_bin) < FEWEST_EVENTS:
-            continue
-        one, two = real.multiplicity[in_bin], generated.multiplicity[in_bin]
-        weighing = _weighing(factors, real, (in_bin, in_bin))
-        distances.append(
-            weighing.distances(real.log_multiplicity[in_bin], generated.log_multiplicity[in_bin])
-        )
-        events = real.weights[in_bin]
-        empty.append(abs(_mean(one == 0, events) - _mean(two == 0, events)))
-        if one.sum() >= FEWEST_MUONS:
-            ratios.append((two * events).sum() / (one * events).sum())
-    numbers = {
-        "empty_share_real": _mean(real.multiplicity == 0, real.weights),
-        "empty_share_generated": _mean(generated.multiplicity == 0, real.weights),
-        "multiplicity_largest_real": float(real.multiplicity.max()),
-        "multiplicity_largest_generated": float(generated.multiplicity.max()),
+def _distances(pair: Pair, cell: Index) -> dict[str, Measured]:
+    real, generated = pair
+    measured: dict[str, Measured] = {
+        f"w1_{name}": wasserstein(real.values(name), generated.values(name), real.group, real.weights, cell)
+        for name in ("log_energy", "log_radius")
     }
-    if distances:
-        numbers |= _with_error("w1_log_multiplicity", np.mean(distances, axis=0))
-        numbers["empty_share_difference"] = float(np.mean(empty))
-    if real.multiplicity.any():
-        ours, theirs = (
-            factors @ np.bincount(real.group, each.multiplicity * real.weights, factors.shape[1])
-            for each in (real, generated)
+    both = np.flatnonzero(np.minimum(real.multiplicity, generated.multiplicity) >= FEWEST_MUONS)
+    if len(both) < FEWEST_EVENTS:
+        return measured
+    ours, theirs, group = real.summaries[both], generated.summaries[both], real.group[both]
+    measured["fpd"] = of_events(frechet(ours, theirs, group), both)
+    measured["kpd"] = of_events(kernel(ours, theirs), both)
+    for number, name in enumerate(SUMMARIES):
+        measured[f"separation/{name}"] = of_events(
+            separation(ours[:, number], theirs[:, number], group), both
         )
-        ratio = np.divide(theirs, ours, out=np.full(len(ours), np.nan), where=ours > 0)
-        numbers |= _with_error("multiplicity_ratio", ratio)
-    if ratios:
-        numbers |= {"multiplicity_ratio_lowest": min(ratios), "multiplicity_ratio_highest": max(ratios)}
-    return numbers
+    return measured
 
 
-def anisotropy(sample: Sample) -> float:
-    """Return the largest mean of cos and sin of one and two times the azimuth; 0 for isotropic bundles."""
-    if not len(sample.muons):
-        return float("nan")
-    weights, angle = sample.weights[sample.event], azimuth(sample.muons)
-    waves = [_mean(wave(order * angle), weights) for order in (1, 2) for wave in (np.cos, np.sin)]
-    return float(np.max(np.abs(waves)))
+def _primary_decades(pair: Pair) -> tuple[tuple[str, ...], list[Index]]:
+    """Number the decade of the primary energy of each event, [N] for both samples; name the decades."""
+    bins = [
+        np.clip(np.searchsorted(_DECADES_GEV, side.columns["energy_gev"], side="right"), 0, len(_DECADES_GEV))
+        for side in pair
+    ]
+    names = [energy_text(edge) for edge in _DECADES_GEV]
+    inner = [f"E0 {low} to {high}" for low, high in pairwise(names)]
+    return (f"E0 below {names[0]}", *inner, f"E0 above {names[-1]}"), bins
 
 
-def _mean(values: NDArray[Any], weights: Floats) -> float:
-    """Average with weights; nan where they are all zero."""
-    total = weights.sum()
-    return float((values * weights).sum() / total) if total else float("nan")
+def _table(
+    kind: Literal["ratio", "difference"],
+    labels: tuple[str, ...],
+    pair: Pair,
+    bins: list[Index],
+    values: list[Floats],
+    under: list[Floats] | None = None,
+) -> Bins:
+    """Average one value of each event in bins; under: what it is averaged over, [N], in place of events."""
+    groups, sides = int(pair[0].group.max()) + 1, []
+    for number, (side, own) in enumerate(zip(pair, bins, strict=True)):
+        over = side.weights * values[number]
+        below = side.weights if under is None else side.weights * under[number]
+        sums = (sums_by_group(pair[0].group, groups, own, len(labels), each) for each in (over, below))
+        sides.append(Side(*sums))
+    real, generated = sides
+    return Bins(labels, real, generated, kind)
 
 
-def _with_error(name: str, values: Floats) -> Numbers:
-    """Name a value and its spread over replicas; ``values`` holds the value itself first."""
-    measured = values[1:][np.isfinite(values[1:])]
-    error = float(np.std(measured, ddof=1)) if len(measured) > 1 else float("nan")
-    return {name: float(values[0]), f"{name}_error": error}
+def _spectrum(pair: Pair, labels: tuple[str, ...], decades: list[Index]) -> Bins:
+    """Count muons per event in half decades of their energy, for each decade of the primary energy."""
+    groups, sides = int(pair[0].group.max()) + 1, []
+    halves = len(_HALVES_GEV) - 1
+    for side, decade in zip(pair, decades, strict=True):
+        over = np.zeros((groups, len(labels) * halves))
+        for first, part in side.blocks():
+            place = np.searchsorted(_HALVES_GEV, part.muons[:, 0], side="right") - 1
+            event = part.event + first
+            cell = np.where((place >= 0) & (place < halves), decade[event] * halves + place, -1)
+            weights = side.weights[event]
+            over += sums_by_group(pair[0].group[event], groups, cell, over.shape[1], weights)
+        under = sums_by_group(pair[0].group, groups, decade, len(labels), side.weights)
+        sides.append(Side(over, np.repeat(under, halves, axis=1)))
+    ends = [energy_text(edge) for edge in _HALVES_GEV]
+    names = [f"{low} to {high}" for low, high in pairwise(ends)]
+    real, generated = sides
+    return Bins(tuple(f"muons of {name}, {label}" for label in labels for name in names), real, generated)
+
+
+def _mean(values: Floats) -> float:
+    return float(values.mean()) if len(values) else 0.0

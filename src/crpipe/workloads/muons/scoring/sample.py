@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crpipe.events.batch import offsets
+from crpipe.events.batch import cuts, offsets
 from crpipe.events.layout import Metric
+from crpipe.statistics.classifier import FEWEST_GROUPS
 from crpipe.workloads.common import elementary
 
 if TYPE_CHECKING:
@@ -45,31 +46,29 @@ def azimuth(muons: NDArray[np.float32]) -> Floats:
     return elementary.arctan2(muons[:, 2].astype(np.float64), muons[:, 1])
 
 
-@dataclass(frozen=True)
-class Axis:
-    """One condition cut into bins; ``edges`` are the inner ones, in the unit of ``name``."""
-
-    name: str
-    edges: tuple[float, ...]
-
-    def bins(self, values: NDArray[Any]) -> NDArray[np.int64]:
-        """Number the bin of each value: [N] in 0..len(edges)."""
-        return np.asarray(np.digitize(values, self.edges), np.int64)
-
-    def label(self, number: int) -> str:
-        """Name a bin by its edges, for example ``depth_m_below_1900``."""
-        if number == 0:
-            return f"{self.name}_below_{self.edges[0]:g}"
-        if number == len(self.edges):
-            return f"{self.name}_above_{self.edges[-1]:g}"
-        return f"{self.name}_{self.edges[number - 1]:g}_to_{self.edges[number]:g}"
+def energy_text(energy_gev: float) -> str:
+    """Write an energy with two digits in the unit in which it is at least 1: 1.6 EeV, 30 TeV."""
+    for unit, size in (("EeV", 1e9), ("PeV", 1e6), ("TeV", 1e3)):
+        if energy_gev >= size:
+            return f"{float(f'{energy_gev / size:.2g}'):g} {unit}"
+    return f"{float(f'{energy_gev:.2g}'):g} GeV"
 
 
-AXES = (
-    Axis("energy_gev", tuple(float(f"{10**exponent:.2g}") for exponent in (4.25, 5.0, 5.75, 6.5, 7.25))),
-    Axis("zenith_deg", (53.13,)),
-    Axis("mass_number", (3.0,)),
-    Axis("depth_m", (1900.0,)),
+_BLOCK = 1 << 22  # muons looked at together
+_VALUES = {"log_energy": log_energy, "log_radius": log_radius}
+# What describes a bundle: means, spreads and extremes over its muons, and their sum.
+SUMMARIES = (
+    "mean_log_energy",
+    "mean_log_radius",
+    "spread_log_energy",
+    "spread_log_radius",
+    "correlation",
+    "log_leading",
+    "least_log_energy",
+    "largest_log_radius",
+    "log_total",
+    "mean_x",
+    "mean_y",
 )
 
 
@@ -79,7 +78,8 @@ class Sample:
 
     columns: energy_gev, zenith_rad, mass_number, depth_m, [N] each. multiplicity: [N]; muons: [M, 3]
     (energy_gev, x_m, y_m), event after event. group: [N] int64, equal for events of one primary: these are
-    resampled, and split between a classifier's halves, together. weight: [N], None where all count alike.
+    resampled, and judged by a classifier that saw none of them, together. weight: [N], None where all count
+    alike.
     """
 
     columns: Mapping[str, NDArray[Any]]
@@ -118,26 +118,28 @@ class Sample:
         """Return the muons of one event."""
         return self.muons[self.first[event] : self.first[event + 1]]
 
-    def muons_by(self, bins: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """Yield the places of the muons of each bin, in their order; bins [N] below 256 are those of events.
+    def blocks(self) -> Iterator[tuple[int, Sample]]:
+        """Yield the events in blocks of few muons, each with the number of its first event."""
+        for low, high in cuts(self.multiplicity, len(self), _BLOCK):
+            columns = {name: np.asarray(column)[low:high] for name, column in self.columns.items()}
+            muons = self.muons[self.first[low] : self.first[high]]
+            yield low, Sample(columns, self.multiplicity[low:high], muons, self.group[low:high])
 
-        Bins without muons are left out.
-        """
-        counts = np.bincount(bins, self.multiplicity).astype(np.int64)
-        # Single bytes are sorted by counting: no comparison, and one pass.
-        order = np.argsort(np.repeat(bins.astype(np.uint8), self.multiplicity), kind="stable")
-        end = 0
-        for number in np.flatnonzero(counts).tolist():
-            start, end = end, end + int(counts[number])
-            yield number, order[start:end]
+    def values(self, name: str) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+        """Return ``log_energy`` or ``log_radius`` of each muon, and its event: [M] each."""
+        values = np.empty(len(self.muons), np.float32)
+        for first, part in self.blocks():
+            start = self.first[first]
+            values[start : start + len(part.muons)] = _VALUES[name](part.muons)
+        return values, np.repeat(np.arange(len(self), dtype=np.int32), self.multiplicity)
 
-    def take(self, events: NDArray[np.int64]) -> Sample:
-        """Gather events in this order, each with its own muons."""
-        kept = np.asarray(self.multiplicity)[events]
-        places = np.arange(int(kept.sum())) + np.repeat(self.first[events] - offsets(kept)[:-1], kept)
-        columns = {name: np.asarray(column)[events] for name, column in self.columns.items()}
-        weight = None if self.weight is None else self.weight[events]
-        return Sample(columns, kept, self.muons[places], self.group[events], weight)
+    def count_within(self, radius_m: float) -> Floats:
+        """Count the muons of each event within a radius of the axis: [N]."""
+        counts = [
+            np.bincount(part.event[radius(part.muons) < radius_m], minlength=len(part))
+            for _, part in self.blocks()
+        ]
+        return np.concatenate([*counts, []]).astype(np.float64)
 
     @cached_property
     def log_multiplicity(self) -> Floats:
@@ -157,26 +159,16 @@ class Sample:
             axis=1,
         )
 
-    def axis_bins(self, axis: Axis) -> NDArray[np.int64]:
-        """Number each event's bin of one condition: [N]."""
-        if axis.name == "zenith_deg":
-            return axis.bins(np.rad2deg(self.columns["zenith_rad"]))
-        return axis.bins(self.columns[axis.name])
-
     @cached_property
-    def joint_bins(self) -> NDArray[np.int64]:
-        """Number each event's bin of all conditions together: [N]."""
-        joint = np.zeros(len(self), np.int64)
-        for axis in AXES:
-            joint = joint * (len(axis.edges) + 1) + self.axis_bins(axis)
-        return joint
-
-    @property
     def summaries(self) -> Floats:
-        """What a bundle looks like, one row per event: [N, 11]; zeros for an event without muons.
+        """What a bundle looks like, one row per event, one column for each of SUMMARIES: [N, 11].
 
-        Mean and spread of log energy and log radius, their correlation, extremes, total energy, centre.
+        Zeros for an event without muons.
         """
+        parts = [part._summarized() for _, part in self.blocks()]  # noqa: SLF001 - of the same class
+        return np.concatenate([np.zeros((0, len(SUMMARIES))), *parts])
+
+    def _summarized(self) -> Floats:
         energy, distance = log_energy(self.muons), log_radius(self.muons)
         mean_energy, mean_radius = self._mean(energy), self._mean(distance)
         spread_energy = np.sqrt(np.maximum(self._mean(energy**2) - mean_energy**2, 0.0))
@@ -255,3 +247,46 @@ def _features(events: Events, filled: NDArray[np.bool_], rng: np.random.Generato
     muons = events.items[np.where(filled, events.offsets()[:-1, None] + index, 0)].astype(np.float64)
     energy = elementary.log10(np.maximum(muons[..., 0], LEAST_GEV))
     return [energy, elementary.log10(np.hypot(muons[..., 1], muons[..., 2]) + LEAST_M)]
+
+
+# What an evaluation declares.
+
+CORE_M = 1.0
+FEWEST_EVENTS = 100
+
+
+def _auc(name: str, title: str, rows: str) -> Metric:
+    needs = f"{FEWEST_GROUPS} primaries with {rows}, real and generated, and scikit-learn"
+    return Metric(name, title, better="near", ideal=0.5, groups=FEWEST_GROUPS, needs=needs, tolerance=0.02)
+
+
+def _distance(name: str, title: str, tolerance: float) -> Metric:
+    return Metric(name, title, ideal=0.0, tolerance=tolerance, needs=f"{FEWEST_EVENTS} bundles")
+
+
+def _closure(name: str, title: str, ideal: float, tolerance: float) -> Metric:
+    return Metric(name, title, better="near", ideal=ideal, tolerance=tolerance, needs="events with muons")
+
+
+METRICS: tuple[Metric, ...] = (
+    _auc("auc_event", "AUC of bundles, true multiplicities", "bundles of 3 muons or more"),
+    _auc("auc_full", "AUC of events, own multiplicities", "1 muon or more"),
+    _auc("auc_multiplicity", "AUC of multiplicities", "events"),
+    _auc("auc_muon", "AUC of single muons", "muons"),
+    _closure("mean_multiplicity", "mean multiplicity, generated / real", 1.0, 0.05),
+    _closure("no_muon", "P(no muon), generated - real", 0.0, 0.01),
+    _closure("spectrum", "muon spectrum, generated / real", 1.0, 0.1),
+    _closure("leading", "log10 of the leading muon's energy, generated - real", 0.0, 0.02),
+    _closure("correlation", "correlation of energy and radius, generated - real", 0.0, 0.02),
+    _closure(
+        "spread_energy", "spread from event to event of the mean log energy, generated / real", 1.0, 0.1
+    ),
+    _closure(
+        "spread_radius", "spread from event to event of the mean log radius, generated / real", 1.0, 0.1
+    ),
+    _closure("core", f"muons within {CORE_M:g} m, generated / real", 1.0, 0.1),
+    _distance("w1_log_energy", "W1 of log10(energy / GeV)", 0.02),
+    _distance("w1_log_radius", "W1 of log10(radius / m)", 0.02),
+    _distance("fpd", "Fréchet distance of bundles (FPD)", 0.002),
+    _distance("kpd", "kernel distance of bundles (KPD)", 0.0005),
+)

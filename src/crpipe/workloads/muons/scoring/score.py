@@ -13,13 +13,14 @@ import numpy as np
 from crpipe.events.layout import WEIGHT
 from crpipe.report import figure_context as context
 from crpipe.report import figure_style as style
+from crpipe.statistics.groups import group_numbers
 from crpipe.workloads.common import elementary
 from crpipe.workloads.common.binned import BinnedValues, mean_in_bins, per_event, quantiles_in_bins
 from crpipe.workloads.common.figures import save_all
 from crpipe.workloads.muons.layout import BUNDLES
-from crpipe.workloads.muons.scoring import metrics
-from crpipe.workloads.muons.scoring.classify import METRICS
-from crpipe.workloads.muons.scoring.sample import Sample, log_energy, log_radius, radius
+from crpipe.workloads.muons.scoring import classify, metrics
+from crpipe.workloads.muons.scoring.classify import judges
+from crpipe.workloads.muons.scoring.sample import METRICS, Sample, energy_text, log_energy, log_radius, radius
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from crpipe.events.batch import Events
-    from crpipe.train.workload import Generates
-    from crpipe.workloads.muons.scoring.classify import ClassifierScores
+    from crpipe.statistics.classifier import Judge
+    from crpipe.train.workload import Generates, Measured
 
     Chosen = NDArray[np.bool_]
     Floats = NDArray[np.float64]
@@ -42,15 +43,27 @@ _GLANCE_EVENTS = 1000
 _GLANCE_MUONS = 100  # of one event: a glance during training must not wait for outliers
 
 
-def score(truth: Events, prediction: Events, folder: Path) -> dict[str, float]:
+def score(truth: Events, prediction: Events, folder: Path) -> dict[str, Measured]:
     """Compare generated events with the real ones of the same conditions; plot figures into ``folder``."""
+    real, generated = pair_of(truth, prediction)
+    judged = judges(real, generated, classify.OWN)
+    draw_all(real, generated, judged, folder)
+    return metrics.compare(real, generated, judged)
+
+
+def score_given(truth: Events, prediction: Events, folder: Path) -> dict[str, Measured]:
+    """Compare events generated with the true multiplicities; plot what classifiers saw into ``folder``."""
+    real, generated = pair_of(truth, prediction)
+    judged = judges(real, generated, classify.GIVEN)
+    save_all({"classifiers_given": lambda: classifiers(judged)}, folder)
+    return metrics.compare_given(real, generated, judged)
+
+
+def pair_of(truth: Events, prediction: Events) -> tuple[Sample, Sample]:
+    """Return both as the metrics look at them; event i of one belongs to event i of the other."""
     weight = truth.columns.get(WEIGHT)
     real = sample_of(truth, weight)
-    same = all(np.array_equal(truth.columns[name], prediction.columns[name]) for name in BUNDLES.group)
-    generated = sample_of(prediction, weight, real.group if same else None)
-    trained = metrics.classifier_scores(real, generated)
-    draw_all(real, generated, trained, folder)
-    return metrics.compare(real, generated, trained)
+    return real, sample_of(prediction, weight, real.group)
 
 
 def sample_of(
@@ -61,20 +74,8 @@ def sample_of(
     group: those of the events, where they are known.
     """
     if group is None:
-        group = _groups([events.columns[name] for name in BUNDLES.group])
+        group = group_numbers([events.columns[name] for name in BUNDLES.group])
     return Sample(events.columns, events.multiplicity, events.items, group, weight)
-
-
-def _groups(ids: list[NDArray[Any]]) -> NDArray[np.int64]:
-    """Number the different rows of the columns [N] in ascending order: [N]."""
-    order = np.lexsort(ids[::-1])
-    starts = np.zeros(len(order), np.int64)
-    for column in ids:
-        ordered = column[order]
-        starts[1:] |= ordered[1:] != ordered[:-1]
-    group = np.empty_like(starts)
-    group[order] = np.cumsum(starts)
-    return group
 
 
 def histograms(
@@ -145,14 +146,6 @@ def _conditions(sample: Sample, event: int) -> str:
     return f"{energy_text(energy_gev)}, A = {mass:.0f}\n{np.rad2deg(zenith):.0f}°, {depth / 1e3:.2f} km"
 
 
-def energy_text(energy_gev: float) -> str:
-    """Write an energy with two digits in the unit in which it is at least 1: 1.6 EeV, 30 TeV."""
-    for unit, size in (("EeV", 1e9), ("PeV", 1e6), ("TeV", 1e3)):
-        if energy_gev >= size:
-            return f"{float(f'{energy_gev / size:.2g}'):g} {unit}"
-    return f"{float(f'{energy_gev:.2g}'):g} GeV"
-
-
 _RATIO = (0.5, 1.5)
 _ENERGY_GEV = np.geomspace(1.0, 1e6, 25)
 _RADIUS_M = np.geomspace(0.3, 300.0, 22)
@@ -162,7 +155,6 @@ _ZERO = 0.35  # place of events without muons on an axis that has no zero
 _SHOWN_DECADES = 1e-8  # of the largest value; smaller ones are below the panel
 _FEWEST = 20  # muons in a bin: a 16 % quantile of fewer is a coin's toss
 _LABEL = 28  # letters of a label in one line
-_WORTH_SAYING, _SURE = (0.05, 3.0)  # a common shift by this share and so many errors is said in words
 TITLES = {each.name: each.title.removeprefix("AUC of ") for each in METRICS}
 
 
@@ -192,9 +184,7 @@ _DEPTH_BANDS = (
 )
 
 
-def draw_all(
-    real: Sample, generated: Sample, classifier_scores: Mapping[str, ClassifierScores], folder: Path
-) -> list[Path]:
+def draw_all(real: Sample, generated: Sample, judged: Mapping[str, Judge], folder: Path) -> list[Path]:
     """Plot every figure into ``folder``; return their paths."""
     figures: dict[str, Callable[[], Figure]] = {
         "lateral": lambda: lateral(real, generated),
@@ -203,7 +193,7 @@ def draw_all(
         "multiplicity_energy": lambda: multiplicity_energy(real, generated),
         "multiplicity": lambda: multiplicity(real, generated),
         "empty": lambda: empty(real, generated),
-        "classifiers": lambda: classifiers(classifier_scores),
+        "classifiers": lambda: classifiers(judged),
         "displays": lambda: displays(real, generated),
     }
     return save_all(figures, folder)
@@ -299,29 +289,38 @@ def empty(real: Sample, generated: Sample) -> Figure:
     return figure
 
 
-def classifiers(classifier_scores: Mapping[str, ClassifierScores]) -> Figure:
-    """Held-out scores of each classifier, real and generated: equal when it cannot separate them."""
-    figure = style.new_figure(2.6)
-    axes = figure.subplots(1, max(len(classifier_scores), 1), squeeze=False)[0]
+def classifiers(judged: Mapping[str, Judge]) -> Figure:
+    """Held-out scores of each classifier, and its learning curve: AUC 0.5 when it cannot separate them."""
+    figure = style.new_figure(4.0)
+    axes = figure.subplots(2, max(len(judged), 1), squeeze=False, sharex="row", height_ratios=(3, 2))
     edges = np.linspace(0.0, 1.0, 31)
-    for axis, (name, verdict) in zip(axes, classifier_scores.items(), strict=False):
+    for (top, bottom), (name, judge) in zip(axes.T, judged.items(), strict=False):
         for real, colour, label in ((True, style.REAL, "real"), (False, style.GENERATED, "generated")):
-            mine = verdict.real == real
-            share, _ = np.histogram(verdict.score[mine], edges, weights=verdict.weight[mine])
+            mine = judge.rows.real == real
+            share, _ = np.histogram(judge.scores[mine], edges, weights=judge.rows.weight[mine])
             share = share / (share.sum() or 1.0)
-            axis.stairs(share, edges, color=colour, label=label)
+            top.stairs(share, edges, color=colour, label=label)
             style.note(figure, TITLES[name], label, low=edges[:-1], high=edges[1:], share=share)
+        top.set(title="\n".join(textwrap.wrap(TITLES[name], _LABEL)), xlabel="classifier score")
+        curve = judge.curve
+        bottom.errorbar(curve.groups, curve.auc, curve.error, fmt="o", markersize=3, color=style.GENERATED)
+        words = "converged" if curve.converged else "still learning"
+        bottom.axhline(curve.limit, color=style.GENERATED, linestyle=":", label=words)
+        bottom.axhline(0.5, color=style.REAL, linewidth=0.8)
         floor = context.floor(name)
-        lines = [
-            *textwrap.wrap(TITLES[name], _LABEL // 2),
-            f"AUC {verdict.auc():.3f} ± {verdict.error():.3f}",
-        ]
-        lines += [] if floor is None else [f"floor {floor[0]:.3f} ± {floor[1]:.3f}"]
-        axis.set(title="\n".join(lines), xlabel="classifier score")
-        axis.tick_params(labelsize=8)
-    axes[0].set_ylabel("share of held-out rows")
-    if classifier_scores:
-        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+        if floor is not None:
+            bottom.axhspan(floor[0] - floor[1], floor[0] + floor[1], color=style.REAL, alpha=0.25)
+        bottom.set(
+            xscale="log", xlabel="groups that it learned from", title=f"limit {curve.limit:.3f}, {words}"
+        )
+        points = {"groups": curve.groups, "auc": curve.auc, "error": curve.error}
+        style.note(
+            figure, TITLES[name], "learning curve", **{key: np.array(each) for key, each in points.items()}
+        )
+    axes[0, 0].set_ylabel("share of held-out rows")
+    axes[1, 0].set_ylabel("AUC")
+    if judged:
+        figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure
 
 
@@ -388,7 +387,7 @@ def _label(figure: Figure, horizontal: str, vertical: str) -> None:
 def _compare(top: Axes, bottom: Axes, real: BinnedValues, generated: BinnedValues, name: str) -> str:
     """Plot a real histogram as steps with an error band, a generated one as points, and their ratio.
 
-    Return the panel's title: its name, χ²/ndf, and in words how much the generated one is off, if at all.
+    Return the panel's title: its name, and the chance of such deviations between equal samples.
     """
     for curve, histogram in (("real", real), ("generated", generated)):
         ends = {"low": histogram.edges[:-1], "high": histogram.edges[1:]}
@@ -402,13 +401,9 @@ def _compare(top: Axes, bottom: Axes, real: BinnedValues, generated: BinnedValue
     top.errorbar(
         generated.centre[shown], generated.value[shown], generated.error[shown], label="generated", **options
     )
-    ratio, error = generated.over(real)
-    _ratio(bottom, real.centre, ratio, error)
-    chi_square, bins = generated.chi_square(real)
-    shift, spread = generated.shift_from(real)
-    off = abs(shift) > _WORTH_SAYING and abs(shift) > _SURE * spread
-    words = f", {abs(shift):.0%} too {'high' if shift > 0 else 'low'}" if off else ""
-    return f"{name}\nχ²/ndf {chi_square:.0f} / {bins}{words}" if bins else name
+    compared = generated.over(real)
+    _ratio(bottom, real.centre, *compared.values())
+    return f"{name}\np = {compared.chances()[0]:.2g}" if np.any(real.value > 0) else name
 
 
 def _ratio(axis: Axes, centre: Floats, ratio: Floats, error: Floats) -> None:

@@ -75,6 +75,22 @@ class AirShowers(NumberedSimulator["AirShowersOptions"]):
         multiplicity, muons = resimulate(self._options, seed, columns)
         return Events(dict(columns), multiplicity, muons)
 
+    def fresh(self, groups: int, seed: int) -> Events:
+        """Simulate one event of each of so many new primaries, at one of the depths that files have."""
+        rng, options = np.random.default_rng(seed), self._options
+        primaries = sample_primaries(rng, options, groups)
+        depths = np.linspace(options.depth_min_m, options.depth_max_m, options.depths)
+        values = (
+            primaries.energy_gev,
+            elementary.arccos(primaries.cos_zenith),
+            primaries.mass_number,
+            rng.choice(depths, groups),
+        )
+        ids = np.zeros(groups, np.uint64), np.arange(groups, dtype=np.uint64)
+        columns = dict(zip((field.name for field in PRIMARY_IDS), ids, strict=True))
+        columns |= {field.name: each.astype(np.float32) for field, each in zip(PRIMARY, values, strict=True)}
+        return self.again(columns, seed)
+
 
 def resimulate(
     options: AirShowersOptions, seed: int, columns: Mapping[str, NDArray[Any]]
