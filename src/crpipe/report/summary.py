@@ -15,9 +15,9 @@ from crpipe.events.shard_records import ShardManifest
 from crpipe.report.evaluations import COLUMNS, evaluations, terms_of
 from crpipe.report.state import destinations_of
 from crpipe.report.status import empty_line, sums_json, weight_line
-from crpipe.report.verdicts import Verdict, line, overall, verdicts
+from crpipe.report.verdicts import Verdict, line, overall, rounded, verdicts
 from crpipe.report.work_state import State
-from crpipe.statistics.verdict import SIGNS, WORDS
+from crpipe.statistics.verdict import AGREES, CANNOT_TELL, SIGNS, WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -202,9 +202,10 @@ def _verdicts(evaluation: Evaluation, rows: Sequence[MetricRow]) -> Iterator[str
     judged = verdicts(evaluation)
     for word in reversed(WORDS):
         those = [row for row in rows if judged[row.name].word == word]
-        texts = [f"{row.title} ({judged[row.name].text})" for row in those]
-        if texts:
-            yield from _paragraph(SIGNS[word], f"{word}: {'; '.join(texts)}")
+        if those:
+            text = "; ".join(_brief(row, judged[row.name]) for row in those)
+            heading = f"{word}, with the groups needed" if word == CANNOT_TELL else word
+            yield from _paragraph(SIGNS[word], f"{heading}: {text}")
     beside = [f"{row.title}: {text}" for row in rows if (text := judged[row.name].beside)]
     if beside:
         yield from _paragraph("baseline", "; ".join(beside))
@@ -213,22 +214,33 @@ def _verdicts(evaluation: Evaluation, rows: Sequence[MetricRow]) -> Iterator[str
             yield from _paragraph("" if index else "meaning", text)
 
 
+def _brief(row: MetricRow, one: Verdict) -> str:
+    """Say of a number what its word leaves open."""
+    if one.word == AGREES:
+        return row.title
+    if one.word == CANNOT_TELL:
+        return row.title if one.needed is None else f"{row.title} ({rounded(one.needed)})"
+    return f"{row.title} ({one.text})"
+
+
 def _numbers(evaluation: Evaluation, rows: Sequence[MetricRow]) -> Iterator[str]:
     """Yield a table: under each metric's title which direction is better, beside it the numbers."""
-    present = evaluation.columns
+    present, judged = evaluation.columns, verdicts(evaluation)
     cells = {column: [row.text(column) for row in rows] for column in present}
     widths = {column: max(map(len, (COLUMNS[column], *cells[column]))) for column in present}
-    room = max(_INNER - sum(width + 2 for width in widths.values()), _TITLE)
+    room = max(_INNER - 3 - sum(width + 2 for width in widths.values()), _TITLE)
     titles: list[str] = []
+    signs: list[str] = []
     lines_of: dict[str, list[str]] = {column: [] for column in present}
     for index, row in enumerate(rows):
         lines = textwrap.wrap(row.title, room) or [row.name]
         lines += textwrap.wrap(f"({row.direction})", room) if row.direction else []
         titles += lines
+        signs += [judged[row.name].sign if row.name in judged else "", *[""] * (len(lines) - 1)]
         for column in present:
             lines_of[column] += [cells[column][index], *[""] * (len(lines) - 1)]
     columns = [Column(COLUMNS[column], lines_of[column], drop=_DROP[column]) for column in present]
-    yield from table([Column("metric", titles), *columns], _INNER)
+    yield from table([Column("metric", titles), Column("", signs), *columns], _INNER)
 
 
 # `crpipe summary --json`: the numbers of the summary as plain values, for programs.

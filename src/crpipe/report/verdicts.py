@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from crpipe.core.text import counted, measured, number
@@ -41,14 +41,15 @@ class Verdict:
     """What is seen of one number, or of all.
 
     word: one of the four, empty where there is nothing to compare with. text: how far, and how that is known.
-    baseline: BETTER, LIKE, WORSE or CANNOT_TELL; empty without one. beside: the same in a sentence.
-    chance: of such a difference between equal samples.
+    needed: where it cannot tell, the groups that would. baseline: BETTER, LIKE, WORSE or CANNOT_TELL; empty
+    without one. beside: the same in a sentence. chance: of such a difference between equal samples.
     """
 
     word: str = ""
     text: str = ""
     baseline: str = ""
     beside: str = ""
+    needed: int | None = None
     chance: float = 1.0
 
     @property
@@ -74,7 +75,7 @@ def verdicts(evaluation: Evaluation) -> dict[str, Verdict]:
         one = _judge(judged[row.name], limits[row.name]) if judged[row.name] else Verdict()
         if row.name in baselines:
             word, text = _beside(row, baselines[row.name], beside[row.name])
-            one = Verdict(one.word, one.text, word, text, one.chance)
+            one = replace(one, baseline=word, beside=text)
         result[row.name] = one
     return result
 
@@ -181,7 +182,12 @@ def _judge(parts: list[Part], level: float) -> Verdict:
     text = _needed(one) if word == CANNOT_TELL else f"{far}, {_allowed(one)}"
     if key:
         text = f"{key}: {text}; {sum(resolved)} of {len(parts)} bins resolve the tolerance"
-    return Verdict(word, text, chance=min(one.chance for _, _, one in parts))
+    return Verdict(
+        word,
+        text,
+        needed=one.needed if word == CANNOT_TELL else None,
+        chance=min(one.chance for _, _, one in parts),
+    )
 
 
 def _allowed(one: Difference) -> str:
@@ -193,10 +199,10 @@ def _needed(one: Difference) -> str:
     if not math.isfinite(one.resolves):
         return "its error is not known"
     text = f"{counted(one.groups, 'group')} resolve {one.resolves:.2g}"
-    return text if one.needed is None else f"{text}, {one.tolerance:.2g} needs {_rounded(one.needed)}"
+    return text if one.needed is None else f"{text}, {one.tolerance:.2g} needs {rounded(one.needed)}"
 
 
-def _rounded(count: int) -> str:
+def rounded(count: int) -> str:
     """Write a count with two digits: it is an estimate."""
     step = 10 ** max(len(str(count)) - 2, 0)
     return number(-(-count // step) * step)
