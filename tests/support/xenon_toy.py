@@ -79,6 +79,7 @@ def make_predictions(truth: Events, seed: int = 0) -> dict[str, np.ndarray]:
         sigma = width * rng.uniform(0.5, 1.5, len(truth))
         found[name], found[f"{name}_sigma"] = columns[name] + sigma * rng.normal(size=len(truth)), sigma
     found["photons_sum"] = 8e5 * energy * np.exp(0.1 * rng.normal(size=len(truth)) - 0.01 * depth)
+    found["baseline_energy_gev"] = energy * (1.02 + 0.03 * rng.normal(size=len(truth)))
     found["baseline_u_cm"] = columns["u_cm"] + (0.3 + 0.1 * depth) * rng.normal(size=len(truth))
     found["baseline_v_cm"] = columns["v_cm"] + (0.3 + 0.1 * depth) * rng.normal(size=len(truth))
     found["baseline_w_cm"] = 0.7 * columns["w_cm"] + 0.5 * rng.normal(size=len(truth))

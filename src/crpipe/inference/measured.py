@@ -96,7 +96,7 @@ def _rows(table: Bins) -> tuple[dict[str, Any], ...]:
     rows = []
     for index, label in enumerate(table.labels):
         numbers = {name: float(column[index]) for name, column in columns.items()}
-        if table.real.over[:, index].any() or table.generated.over[:, index].any():
+        if not math.isnan(numbers["value"]):
             rows.append(
                 {"bin": label, "kind": table.kind}
                 | {name: number if math.isfinite(number) else None for name, number in numbers.items()}
@@ -106,10 +106,10 @@ def _rows(table: Bins) -> tuple[dict[str, Any], ...]:
 
 def _largest(name: str, table: Bins, rows: tuple[dict[str, Any], ...]) -> Numbers:
     """Return value and error of the bin that chance explains least; of those alike, the most errors off."""
-    known = [row for row in rows if row["value"] is not None and row["error"]]
+    known = [row for row in rows if row["value"] is not None and row["error"] is not None]
     if not known:
         return {}
-    worst = min(known, key=lambda row: (row["p"], -abs(row["value"] - table.ideal) / row["error"]))
+    worst = min(known, key=lambda row: (row["p"], -abs(row["value"] - table.ideal) / (row["error"] or 1.0)))
     return {name: worst["value"], name + ERROR: worst["error"]}
 
 

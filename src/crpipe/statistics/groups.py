@@ -67,6 +67,12 @@ def error_of(replicas: NDArray[np.float64], groups: int) -> float:
     return float(np.std(drawn, ddof=1) * np.sqrt(groups / (groups - 1)))
 
 
+def value_and_error(statistic: Statistic, group: NDArray[np.int64]) -> tuple[float, float]:
+    """Return a statistic of events of the given groups, [N] from 0, and its error."""
+    replicas = bootstrapped({"": statistic}, group)[""]
+    return float(replicas[0]), error_of(replicas, int(group.max(initial=-1)) + 1)
+
+
 def folds(group: NDArray[np.int64], count: int, seed: int) -> NDArray[np.int64]:
     """Deal the groups out to ``count`` folds, equally many each, by chance: the fold of each event, [N]."""
     names, index = np.unique(group, return_inverse=True)
@@ -129,9 +135,14 @@ def ratio(over: NDArray[Any], under: NDArray[Any]) -> Statistic:
 
 
 def quantile(values: NDArray[Any], share: float) -> Statistic:
-    """Take the value below which a share of the events is; linear between neighbours, as numpy's: [N]."""
+    """Take the value below which a share of the events is; linear between neighbours, as numpy's: [N].
+
+    It is nan where any value is.
+    """
     order = np.argsort(values, kind="stable")
     ordered = np.asarray(values, np.float64)[order]
+    if len(ordered) and np.isnan(ordered[-1]):
+        return lambda _: float("nan")
 
     def taken(weights: NDArray[np.float64]) -> float:
         counts = weights[order]
@@ -156,8 +167,13 @@ def derived(formula: Callable[..., float], *parts: Statistic) -> Statistic:
 
 
 def vector_mean_length(vectors: NDArray[np.float64]) -> Statistic:
-    """Return the length of the mean of vectors, [N, D]."""
-    return lambda weights: float(np.linalg.norm(weights @ vectors / weights.sum()))
+    """Return the length of the mean of vectors, [N, D]; nan without any weight."""
+
+    def length(weights: NDArray[np.float64]) -> float:
+        total = weights.sum()
+        return float(np.linalg.norm(weights @ vectors) / total) if total > 0 else float("nan")
+
+    return length
 
 
 def of_events(statistic: Statistic, index: NDArray[np.integer[Any]]) -> Statistic:

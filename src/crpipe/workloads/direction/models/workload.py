@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from crpipe.events.batch import Events
     from crpipe.inference.card import Provenance
     from crpipe.inference.export import Graphs
-    from crpipe.train.workload import Batch, Columns, Metrics
+    from crpipe.train.workload import Batch, Columns, Measured, Metrics
 
 Options = TypeVar("Options", bound=FlatTransformerOptions | DeepSetOptions)
 
@@ -231,7 +231,7 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
 
         return export.sections(graphs, kappa=self.options.loss == "von_mises_fisher")
 
-    def score(self, truth: Events, prediction: Columns, folder: Path) -> dict[str, float]:
+    def score(self, truth: Events, prediction: Columns, folder: Path) -> Mapping[str, Measured]:
         """Compare with the truth; see scoring.score."""
         from crpipe.workloads.direction.scoring import score as scoring  # noqa: PLC0415 - training needs no matplotlib
 

@@ -1,4 +1,4 @@
-"""How far predicted directions are from the true ones, as named numbers with errors.
+"""How far predicted directions are from the true ones, as named statistics.
 
 A random direction is 90° away on average. Means are dominated by events that cannot be reconstructed: the
 quantiles show the others.
@@ -6,13 +6,14 @@ quantiles show the others.
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from crpipe.events.layout import Metric
+from crpipe.statistics.groups import derived, mean, quantile, vector_mean_length
 from crpipe.workloads.common import elementary
-from crpipe.workloads.common.errors import resamples, spread
 from crpipe.workloads.direction.layout import opening_angle, unit_vectors
 
 if TYPE_CHECKING:
@@ -20,63 +21,92 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
+    from crpipe.statistics.groups import Statistic
+
     Floats = NDArray[np.float64]
 
+_NEGLIGIBLE: dict[str, Any] = {"tolerance": 0.05, "relative": True}  # of the baseline's angle
 METRICS = (
-    Metric("angle_mean_deg", "mean opening angle to the true direction", "°", ideal=0.0),
-    Metric("angle_median_deg", "median opening angle", "°", ideal=0.0),
-    Metric("angle_p10_deg", "10 % quantile of the opening angle", "°", ideal=0.0),
-    Metric("angle_p25_deg", "25 % quantile of the opening angle", "°", ideal=0.0),
-    Metric("angle_p75_deg", "75 % quantile of the opening angle", "°", ideal=0.0),
-    Metric("angle_p90_deg", "90 % quantile of the opening angle", "°", ideal=0.0),
-    Metric("angle_mean_bright_deg", "mean opening angle, half with most pulses", "°", ideal=0.0, groups=2),
-    Metric("angle_mean_faint_deg", "mean opening angle, half with fewest pulses", "°", ideal=0.0, groups=2),
-    Metric("z_bias", "mean of the predicted minus the true z component", better="near", ideal=0.0),
+    Metric("angle_mean_deg", "mean opening angle to the true direction", "°", ideal=0.0, **_NEGLIGIBLE),
+    Metric("angle_median_deg", "median opening angle", "°", ideal=0.0, **_NEGLIGIBLE),
+    Metric("angle_p10_deg", "10 % quantile of the opening angle", "°", ideal=0.0, **_NEGLIGIBLE),
+    Metric("angle_p25_deg", "25 % quantile of the opening angle", "°", ideal=0.0, **_NEGLIGIBLE),
+    Metric("angle_p75_deg", "75 % quantile of the opening angle", "°", ideal=0.0, **_NEGLIGIBLE),
+    Metric("angle_p90_deg", "90 % quantile of the opening angle", "°", ideal=0.0, **_NEGLIGIBLE),
     Metric(
-        "collapse", "length of the mean predicted vector minus that of the true", better="near", ideal=0.0
+        "angle_mean_bright_deg",
+        "mean opening angle, half with most pulses",
+        "°",
+        ideal=0.0,
+        **_NEGLIGIBLE,
+        groups=2,
+    ),
+    Metric(
+        "angle_mean_faint_deg",
+        "mean opening angle, half with fewest pulses",
+        "°",
+        ideal=0.0,
+        **_NEGLIGIBLE,
+        groups=2,
+    ),
+    Metric(
+        "z_bias", "mean of the predicted minus the true z component", better="near", ideal=0.0, tolerance=0.02
+    ),
+    Metric(
+        "collapse",
+        "length of the mean predicted vector minus that of the true",
+        better="near",
+        ideal=0.0,
+        tolerance=0.02,
     ),
 )
 KAPPA_METRICS = (
-    Metric("kappa_coverage_68", "events inside their own 68 % circle, from kappa", better="near", ideal=0.68),
+    Metric(
+        "kappa_coverage_68",
+        "events inside their own 68 % circle, from kappa",
+        better="near",
+        ideal=0.68,
+        tolerance=0.02,
+    ),
     Metric(
         "kappa_coverage_68_quarter_4",
         "events inside their own 68 % circle, quarter with the largest kappa",
         better="near",
         ideal=0.68,
         groups=4,
+        tolerance=0.02,
     ),
 )
 COVERAGE = 0.68
 _QUANTILES = {"p10": 0.1, "p25": 0.25, "median": 0.5, "p75": 0.75, "p90": 0.9}
-_RESAMPLES = 200
-_DRAWN = 20_000  # events in one resample: of more, the error of so few is scaled down
 _KAPPA = (1e-6, 1e12)  # beyond, formulas with kappa lose their digits; an event is as uncertain as at all
 
 
 def measure(
     truth: Mapping[str, Any], prediction: Mapping[str, Any], pulses: ArrayLike | None = None
-) -> dict[str, float]:
-    """Measure everything: ``name``, and ``name_error`` from a bootstrap where there are two events or more.
+) -> dict[str, Statistic]:
+    """Measure everything, as statistics of the events.
 
     truth: azimuth, zenith and, where the files know it, cascade (1 or 0); prediction: azimuth, zenith and, if
     the model has it, kappa; pulses: of each event; [N] each.
     """
     true, predicted = (unit_vectors(side["azimuth"], side["zenith"]) for side in (truth, prediction))
     angle = opening_angle(true, predicted)
-    inside = None
+    degrees = np.rad2deg(angle)
+    measured: dict[str, Statistic] = {"angle_mean_deg": mean(degrees)}
+    measured |= {f"angle_{name}_deg": quantile(degrees, share) for name, share in _QUANTILES.items()}
+    length, true_length = vector_mean_length(predicted), vector_mean_length(true)
+    measured |= {"z_bias": mean((predicted - true)[:, 2]), "mean_length": length}
+    measured |= {"true_mean_length": true_length, "collapse": derived(operator.sub, length, true_length)}
+    columns = {"angle_mean_{}_deg": degrees}
     if "kappa" in prediction:
-        inside = shares_inside(angle, prediction["kappa"]) < COVERAGE
-    numbers = _numbers(true, predicted, angle, inside)
-    of_parts = _measure_parts(angle, inside, _parts(truth, prediction, pulses))
-    if len(angle) < 2:  # noqa: PLR2004 - one event has no spread
-        return numbers | of_parts
-    replicas = []
-    for index in resamples(len(angle), _RESAMPLES, _DRAWN):
-        again = None if inside is None else inside[index]
-        replicas.append(list(_numbers(true[index], predicted[index], angle[index], again).values()))
-    errors = spread(replicas, len(angle), _DRAWN)
-    numbers |= {f"{name}_error": float(error) for name, error in zip(numbers, errors, strict=True)}
-    return numbers | of_parts
+        inside = (shares_inside(angle, prediction["kappa"]) < COVERAGE).astype(np.float64)
+        measured["kappa_coverage_68"] = mean(inside)
+        columns["kappa_coverage_68_{}"] = inside
+    for part, mine in _parts(truth, prediction, pulses).items():
+        if mine.any():
+            measured |= {name.format(part): mean(values, 1.0 * mine) for name, values in columns.items()}
+    return measured
 
 
 def _parts(
@@ -101,23 +131,6 @@ def _parts(
 
 def _ranks(values: ArrayLike) -> NDArray[np.int64]:
     return np.argsort(np.argsort(np.asarray(values), kind="stable"), kind="stable")
-
-
-def _measure_parts(
-    angle: Floats, inside: NDArray[np.bool_] | None, parts: Mapping[str, NDArray[np.bool_]]
-) -> dict[str, float]:
-    """Measure mean angle and coverage of each part that has events, with errors of the means."""
-    numbers = {}
-    for name, mine in parts.items():
-        columns = {f"angle_mean_{name}_deg": np.rad2deg(angle)}
-        if inside is not None:
-            columns[f"kappa_coverage_68_{name}"] = inside.astype(np.float64)
-        count = int(np.count_nonzero(mine))
-        for column, values in columns.items() if count else ():
-            numbers[column] = float(values[mine].mean())
-            if count > 1:
-                numbers[f"{column}_error"] = float(values[mine].std(ddof=1) / np.sqrt(count))
-    return numbers
 
 
 def shares_inside(angle: ArrayLike, kappa: ArrayLike) -> Floats:
@@ -154,18 +167,3 @@ def expected_angle(share: float, kappa: ArrayLike) -> Floats:
     kappa = np.clip(np.asarray(kappa, np.float64), *_KAPPA)
     height = -elementary.log1p(share * elementary.expm1(-2 * kappa)) / kappa
     return 2 * elementary.arcsin(np.sqrt(np.clip(height / 2, 0.0, 1.0)))
-
-
-def _numbers(
-    true: Floats, predicted: Floats, angle: Floats, inside: NDArray[np.bool_] | None
-) -> dict[str, float]:
-    degrees = np.rad2deg(angle)
-    quantiles = np.quantile(degrees, list(_QUANTILES.values()))
-    numbers = {"angle_mean_deg": float(degrees.mean())}
-    numbers |= {f"angle_{name}_deg": float(value) for name, value in zip(_QUANTILES, quantiles, strict=True)}
-    length, true_length = (float(np.linalg.norm(side.mean(axis=0))) for side in (predicted, true))
-    numbers["z_bias"] = float((predicted - true)[:, 2].mean())
-    numbers |= {"mean_length": length, "true_mean_length": true_length, "collapse": length - true_length}
-    if inside is not None:
-        numbers["kappa_coverage_68"] = float(inside.mean())
-    return numbers

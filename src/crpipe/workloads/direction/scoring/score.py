@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from crpipe.events.batch import Events
+    from crpipe.statistics.groups import Statistic
 
     Floats = NDArray[np.float64]
 
@@ -62,7 +63,7 @@ class Quantiles:
     high: Floats
 
 
-def score(truth: Events, prediction: Mapping[str, Any], folder: Path) -> dict[str, float]:
+def score(truth: Events, prediction: Mapping[str, Any], folder: Path) -> dict[str, Statistic]:
     """Compare predicted directions with the true ones; plot figures into ``folder``.
 
     There are figures where the prediction has a baseline beside it, so none for the baseline itself.

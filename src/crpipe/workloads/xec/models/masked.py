@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from crpipe.events.batch import Events
     from crpipe.inference.card import Provenance
     from crpipe.inference.export import Graphs
-    from crpipe.train.workload import Batch, Columns, Metrics
+    from crpipe.train.workload import Batch, Columns, Measured, Metrics
 
 # What an inpainter says of each event: numbers, and lists of the sensors that it found.
 
@@ -211,7 +211,7 @@ class MaskedWorkload(abc.ABC, Generic[Options]):
             "solid_angle_photons": solid_angle_average(photons, valid, wanted, self.places),
         }
 
-    def score(self, truth: Events, prediction: Columns, folder: Path) -> dict[str, float]:
+    def score(self, truth: Events, prediction: Columns, folder: Path) -> Mapping[str, Measured]:
         """Score the hidden sensors; see scoring.hidden."""
         return inpainted.score(truth, prediction, folder)
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from crpipe.events.batch import Events
     from crpipe.inference.card import Provenance
     from crpipe.inference.export import Graphs
-    from crpipe.train.workload import Batch, Columns, Metrics
+    from crpipe.train.workload import Batch, Columns, Measured, Metrics
     from crpipe.workloads.xec.layout import Truth
     from crpipe.workloads.xec.options import RegressorOptions
 
@@ -266,7 +266,7 @@ class Regressor:
 
         return export.regressor_sections(made, graphs)
 
-    def score(self, truth: Events, prediction: Columns, folder: Path) -> dict[str, float]:
+    def score(self, truth: Events, prediction: Columns, folder: Path) -> Mapping[str, Measured]:
         """Compare with the truth; see scoring.score."""
         from crpipe.workloads.xec.scoring import score as scoring
 

@@ -1,4 +1,4 @@
-"""How far predictions are from the truth, as named numbers with errors; all events count alike.
+"""How far predictions are from the truth, as named statistics; all events count alike.
 
 A resolution is half the width of the interval that holds 68.27 % of the events: of a Gaussian, its sigma.
 """
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crpipe.events.layout import Metric
+from crpipe.statistics.groups import mean, of_events, quantile, value_and_error
 from crpipe.workloads.common import binned, elementary
-from crpipe.workloads.common.errors import resamples, scattered, spread
 from crpipe.workloads.xec.scoring.baseline import point
 
 if TYPE_CHECKING:
@@ -21,29 +21,29 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from crpipe.statistics.groups import Statistic
     from crpipe.workloads.common.binned import Profile
     from crpipe.workloads.xec.layout import Truth
 
     Floats = NDArray[np.float64]
-    Statistic = Callable[[Floats], Floats]
 
 WITHIN = 0.6827
-_RESAMPLES = 100
-_DRAWN = 5_000  # events in one resample: of more, the error of so few is scaled down
 
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
     """One number that is known of a gamma: its column, and the residuals by which it is judged.
 
-    scale: from the column's unit to ``unit``. centred: the resolution is about the median residual, because
-    a constant is calibrated away; else about 0. relative: residuals are shares of the true value.
+    negligible: a bias, in ``unit``. scale: from the column's unit to ``unit``. centred: the resolution is about
+    the median residual, because a constant is calibrated away; else about 0. relative: residuals are shares of
+    the true value.
     """
 
     name: str
     column: str
     title: str
     unit: str
+    negligible: float
     scale: float = 1.0
     centred: bool = False
     relative: bool = False
@@ -59,27 +59,32 @@ class Quantity:
             difference = difference / np.where(truth > 0, truth, np.nan)
         return self.scale * difference
 
-    def width(self, residuals: Floats) -> Floats:
-        """Return the resolution of residuals, over the last axis."""
+    def width(self, residuals: Floats) -> Statistic:
+        """Return the resolution of residuals, [N]."""
         return half_width(residuals) if self.centred else within(residuals)
 
 
 QUANTITIES: dict[Truth, tuple[Quantity, ...]] = {
-    "energy": (Quantity("energy", "energy_gev", "energy", "%", 100.0, centred=True, relative=True),),
+    "energy": (Quantity("energy", "energy_gev", "energy", "%", 0.1, 100.0, centred=True, relative=True),),
     "position": (
-        Quantity("u", "u_cm", "u", "cm"),
-        Quantity("v", "v_cm", "v", "cm"),
-        Quantity("w", "w_cm", "depth w", "cm"),
+        Quantity("u", "u_cm", "u", "cm", 0.05),
+        Quantity("v", "v_cm", "v", "cm", 0.05),
+        Quantity("w", "w_cm", "depth w", "cm", 0.05),
     ),
-    "time": (Quantity("time", "gamma_time_ns", "time", "ps", 1e3, centred=True),),
+    "time": (Quantity("time", "gamma_time_ns", "time", "ps", 5.0, 1e3, centred=True),),
     "angle": (
-        Quantity("theta", "theta_rad", "polar angle", "mrad", 1e3),
-        Quantity("phi", "phi_rad", "azimuth", "mrad", 1e3, turn=True),
+        Quantity("theta", "theta_rad", "polar angle", "mrad", 1.0, 1e3),
+        Quantity("phi", "phi_rad", "azimuth", "mrad", 1.0, 1e3, turn=True),
     ),
 }
+_NEGLIGIBLE: dict[str, Any] = {"tolerance": 0.05, "relative": True}  # of the baseline's resolution
 _WHOLE = {
-    "position": Metric("distance_resolution", "68 % of the distances to the true place", "cm", ideal=0.0),
-    "angle": Metric("opening_angle", "68 % of the angles to the true direction", "mrad", ideal=0.0),
+    "position": Metric(
+        "distance_resolution", "68 % of the distances to the true place", "cm", ideal=0.0, **_NEGLIGIBLE
+    ),
+    "angle": Metric(
+        "opening_angle", "68 % of the angles to the true direction", "mrad", ideal=0.0, **_NEGLIGIBLE
+    ),
 }
 
 
@@ -95,25 +100,33 @@ _PARTS = {
 def metrics(tasks: Collection[Truth], uncertain: Collection[Truth] = ()) -> tuple[Metric, ...]:
     """Declare the numbers of these tasks; uncertain: those of them that predict their own uncertainty."""
     declared = []
+
+    def near(name: str, title: str, unit: str, ideal: float, tolerance: float) -> None:
+        declared.append(Metric(name, title, unit, better="near", ideal=ideal, tolerance=tolerance))
+
     for task, quantities in QUANTITIES.items():
-        for quantity in quantities if task in tasks else ():
-            about = "about their median" if quantity.centred else "about 0"
-            title = f"{quantity.title}: half width of 68 % of the residuals {about}"
-            declared.append(Metric(f"{quantity.name}_resolution", title, quantity.unit, ideal=0.0))
-            title = f"{quantity.title}: median residual"
-            declared.append(Metric(f"{quantity.name}_bias", title, quantity.unit, better="near", ideal=0.0))
+        for each in quantities if task in tasks else ():
+            about = "about their median" if each.centred else "about 0"
+            title = f"{each.title}: half width of 68 % of the residuals {about}"
+            declared.append(Metric(f"{each.name}_resolution", title, each.unit, ideal=0.0, **_NEGLIGIBLE))
+            near(f"{each.name}_bias", f"{each.title}: median residual", each.unit, 0.0, each.negligible)
             if task in uncertain:
-                title = f"{quantity.title}: half width of 68 % of residual / predicted sigma"
-                declared.append(Metric(f"{quantity.name}_pull", title, better="near", ideal=1.0))
-                title = f"{quantity.title}: events within their predicted sigma"
-                declared.append(
-                    Metric(f"{quantity.name}_coverage_68", title, better="near", ideal=round(WITHIN, 2))
-                )
+                title = f"{each.title}: half width of 68 % of residual / predicted sigma"
+                near(f"{each.name}_pull", title, "", 1.0, 0.05)
+                title = f"{each.title}: events within their predicted sigma"
+                near(f"{each.name}_coverage_68", title, "", round(WITHIN, 2), 0.02)
         if task in tasks and task in _WHOLE:
             declared.append(_WHOLE[task])
     if "energy" in tasks:
         declared += [
-            Metric(f"energy_resolution_{name}", f"energy: half width, {words}", "%", ideal=0.0, needs=needs)
+            Metric(
+                f"energy_resolution_{name}",
+                f"energy: half width, {words}",
+                "%",
+                ideal=0.0,
+                needs=needs,
+                **_NEGLIGIBLE,
+            )
             for name, (words, needs) in _PARTS.items()
             if "position" in tasks or name in ("low", "high")
         ]
@@ -122,13 +135,13 @@ def metrics(tasks: Collection[Truth], uncertain: Collection[Truth] = ()) -> tupl
 
 def measure(
     truth: Mapping[str, Any], prediction: Mapping[str, Any], tasks: Collection[Truth]
-) -> dict[str, float]:
-    """Measure everything: ``name``, and ``name_error`` from a bootstrap where there are two events or more.
+) -> dict[str, Statistic]:
+    """Measure everything, as statistics of the events.
 
     What the truth or the prediction has no column for is left out; so are events whose truth is NaN. A
     prediction that is NaN makes its numbers NaN.
     """
-    measured: dict[str, float] = {}
+    measured: dict[str, Statistic] = {}
     if "energy" in tasks:
         measured |= _measure_parts(truth, prediction, by_depth="position" in tasks)
     for task, quantities in QUANTITIES.items():
@@ -143,31 +156,36 @@ def measure(
                 for side in (truth, prediction)
             )
             away = distances(true, predicted) if task == "position" else angles(true, predicted)
-            measured |= numbers(_WHOLE[task].name, away, within)
+            measured |= _of_known({_WHOLE[task].name: within(away)}, known)
     return measured
+
+
+def _of_known(statistics: Mapping[str, Statistic], known: NDArray[np.bool_]) -> dict[str, Statistic]:
+    """Make statistics of some events, [N] bool, those of all; nothing without any event."""
+    index = np.flatnonzero(known)
+    return {name: of_events(each, index) for name, each in statistics.items()} if len(index) else {}
 
 
 def _measure_one(
     quantity: Quantity, truth: Mapping[str, Any], prediction: Mapping[str, Any]
-) -> dict[str, float]:
+) -> dict[str, Statistic]:
     predicted = predicted_values(quantity, prediction)
     if predicted is None:
         return {}
     known = known_of(quantity, truth)
     residuals = quantity.residuals(truth, predicted)[known]
-    measured = numbers(f"{quantity.name}_resolution", residuals, quantity.width)
-    measured |= numbers(f"{quantity.name}_bias", residuals, middle)
+    measured = {f"{quantity.name}_resolution": quantity.width(residuals)}
+    measured[f"{quantity.name}_bias"] = middle(residuals)
     pull = pulls(quantity, truth, prediction)
-    if pull is None:
-        return measured
-    inside = (np.abs(pull[known]) < 1).astype(np.float64)
-    measured |= numbers(f"{quantity.name}_coverage_68", inside, lambda values: values.mean(axis=-1))
-    return measured | numbers(f"{quantity.name}_pull", pull[known], within)
+    if pull is not None:
+        measured[f"{quantity.name}_coverage_68"] = mean(1.0 * (np.abs(pull[known]) < 1))
+        measured[f"{quantity.name}_pull"] = within(pull[known])
+    return _of_known(measured, known)
 
 
 def _measure_parts(
     truth: Mapping[str, Any], prediction: Mapping[str, Any], *, by_depth: bool
-) -> dict[str, float]:
+) -> dict[str, Statistic]:
     """Measure the resolution of the energy in each part of the events that has one."""
     quantity = QUANTITIES["energy"][0]
     if quantity.column not in truth:
@@ -183,10 +201,18 @@ def _measure_parts(
     if by_depth and "w_cm" in truth:
         depth = np.asarray(truth["w_cm"], np.float64)[known]
         parts |= {"shallow": depth < SHALLOW_CM, "deep": depth >= SHALLOW_CM}
-    measured: dict[str, float] = {}
+    measured: dict[str, Statistic] = {}
     for name, mine in parts.items():
-        measured |= numbers(f"energy_resolution_{name}", residuals[mine], quantity.width)
+        width = {f"energy_resolution_{name}": quantity.width(residuals[mine])}
+        measured |= _of_known(width, _all_of(known, mine))
     return measured
+
+
+def _all_of(known: NDArray[np.bool_], mine: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which of all events are among the known ones that ``mine`` chooses."""
+    chosen = known.copy()
+    chosen[known] = mine
+    return chosen
 
 
 def predicted_values(quantity: Quantity, prediction: Mapping[str, Any], prefix: str = "") -> Floats | None:
@@ -227,42 +253,33 @@ def angles(true: list[Floats], predicted: list[Floats]) -> Floats:
     return 2e3 * elementary.arcsin(np.minimum(half, 1.0))
 
 
-def half_width(values: Floats) -> Floats:
-    """Return the half width of the interval about the median that holds 68.27 %, over the last axis."""
-    return within(values - np.median(values, axis=-1, keepdims=True))
+def half_width(values: Floats) -> Statistic:
+    """Take the half width of the interval about the median that holds 68.27 % of values, [N]."""
+    order = np.argsort(values, kind="stable")
+    ordered, middle = values[order], quantile(values, 0.5)
+
+    def width(weights: Floats) -> float:
+        # sorted on both sides of the median: merged in one pass
+        return quantile(np.abs(ordered - middle(weights)), WITHIN)(weights[order])
+
+    return width
 
 
-def within(values: Floats) -> Floats:
-    """Return what 68.27 % of the absolute values are below, over the last axis."""
-    return np.quantile(np.abs(values), WITHIN, axis=-1)
+def middle(values: Floats) -> Statistic:
+    """Take the median of values, [N]."""
+    return quantile(values, 0.5)
 
 
-def middle(values: Floats) -> Floats:
-    """Return the median over the last axis."""
-    return np.median(values, axis=-1)
-
-
-def numbers(name: str, values: Floats, statistic: Statistic) -> dict[str, float]:
-    """Return ``name`` and its error; nothing without values, no error of a single one."""
-    if not len(values):
-        return {}
-    measured = {name: float(statistic(values))}
-    if len(values) > 1:
-        measured[f"{name}_error"] = bootstrap_error(values, statistic)
-    return measured
-
-
-def bootstrap_error(values: Floats, statistic: Statistic) -> float:
-    """Return the standard deviation of the statistic over resamples of the events."""
-    replicas = [statistic(values[index]) for index in resamples(len(values), _RESAMPLES, _DRAWN)]
-    return float(spread(replicas, len(values), _DRAWN))
+def within(values: Floats) -> Statistic:
+    """Take what 68.27 % of the absolute values, [N], are below."""
+    return quantile(np.abs(values), WITHIN)
 
 
 FEWEST = 25  # events in a bin
 _MOST_BINS = 10
 
 
-def profile(condition: Floats, values: Floats, statistic: Statistic) -> Profile:
+def profile(condition: Floats, values: Floats, statistic: Callable[[Floats], Statistic]) -> Profile:
     """Cut events into at most ten bins with equally many each, and measure ``values`` in each of them.
 
     condition, values: [N]. Events of equal condition stay together; bins of fewer than 25 are left out, so
@@ -272,7 +289,7 @@ def profile(condition: Floats, values: Floats, statistic: Statistic) -> Profile:
         condition,
         binned.even_cuts(condition, FEWEST, _MOST_BINS),
         FEWEST,
-        lambda mine: (float(statistic(values[mine])), bootstrap_error(values[mine], statistic)),
+        lambda mine: value_and_error(statistic(values[mine]), np.arange(np.count_nonzero(mine))),
     )
 
 
@@ -335,7 +352,8 @@ def fit_terms(energy: Floats, resolution: Floats, error: Floats) -> tuple[Floats
     from fits to resolutions that scatter by their own errors.
     """
     error = np.maximum(error, 1e-6 * resolution.max(initial=1e-9))
-    replicas = scattered(resolution, error, _SCATTERED)
+    noise = np.random.default_rng(0).normal(size=(_SCATTERED, len(resolution)))
+    replicas = resolution + error * noise
     terms, *again = (_terms(energy, np.abs(each), error) for each in (resolution, *replicas))
     return terms, np.std(again, axis=0)
 

@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from crpipe.events.batch import Events
+    from crpipe.statistics.groups import Statistic
+    from crpipe.train.workload import Measured
     from crpipe.workloads.common.binned import Profile
     from crpipe.workloads.xec.layout import Truth
-    from crpipe.workloads.xec.scoring.metrics import EnergyCurve, Quantity, Statistic
+    from crpipe.workloads.xec.scoring.metrics import EnergyCurve, Quantity
 
     Floats = NDArray[np.float64]
     Columns = Mapping[str, Any]
@@ -61,15 +63,15 @@ class Judged:
         return len(self.residuals["network"])
 
 
-def score(truth: Events, prediction: Columns, folder: Path, tasks: Collection[Truth]) -> dict[str, float]:
+def score(truth: Events, prediction: Columns, folder: Path, tasks: Collection[Truth]) -> dict[str, Measured]:
     """Compare predictions with the truth; plot figures into ``folder``.
 
     There are figures where the prediction has a baseline to compare with, so none for the baseline itself.
     """
     if "baseline_u_cm" in prediction:
         draw_all(truth.columns, prediction, folder, tasks)
-    numbers = metrics.measure(truth.columns, prediction, tasks)
-    return numbers | (metrics.measure_curve(truth.columns, prediction) if "energy" in tasks else {})
+    curve = metrics.measure_curve(truth.columns, prediction) if "energy" in tasks else {}
+    return {**metrics.measure(truth.columns, prediction, tasks), **curve}
 
 
 def draw_all(truth: Columns, prediction: Columns, folder: Path, tasks: Collection[Truth]) -> list[Path]:
@@ -101,7 +103,8 @@ def residuals(judged: list[Judged]) -> Figure:
     for axis in axes.flat[len(judged) :]:
         axis.set_visible(False)
     for axis, each in zip(axes.flat, judged, strict=False):
-        widths = [float(each.quantity.width(values)) for values in each.residuals.values()]
+        every = np.ones(each.events)
+        widths = [each.quantity.width(values)(every) for values in each.residuals.values()]
         reach = 4 * max(widths[0], min(widths[-1], 3 * widths[0])) or 1.0
         edges = np.linspace(-reach, reach, int(np.clip(each.events // 40, 12, 60)) + 1)
         for (name, values), width in zip(each.residuals.items(), widths, strict=True):
@@ -129,7 +132,10 @@ def dependence(judged: Judged) -> Figure:
     quantity = judged.quantity
     figure = style.new_figure(4.6)
     axes = figure.subplots(2, max(1, len(judged.conditions)), sharex="col", sharey="row", squeeze=False)
-    statistics: tuple[tuple[str, Statistic], ...] = (("resolution", quantity.width), ("bias", metrics.middle))
+    statistics: tuple[tuple[str, Callable[[Floats], Statistic]], ...] = (
+        ("resolution", quantity.width),
+        ("bias", metrics.middle),
+    )
     for row, (title, statistic) in zip(axes, statistics, strict=True):
         for axis, (label, condition) in zip(row, judged.conditions.items(), strict=True):
             for name, values in judged.residuals.items():
@@ -190,7 +196,7 @@ def calibration(judged: list[Judged]) -> Figure:
         if each.pulls is None or each.sigma is None:
             continue
         share, _ = np.histogram(np.clip(each.pulls, -4.999, 4.999), edges)
-        label = f"{each.quantity.title}: {metrics.within(each.pulls):.2f}"
+        label = f"{each.quantity.title}: {metrics.within(each.pulls)(np.ones(each.events)):.2f}"
         left.stairs(share / each.events / step, edges, color=colour, linewidth=1.3, label=label)
         ends = {"low": edges[:-1], "high": edges[1:]}
         style.note(figure, "pulls", each.quantity.title, **ends, density=share / each.events / step)

@@ -1,128 +1,128 @@
+"""What an evaluation says of bundles: equal samples, wrong ones, and what no classifier may do."""
+
 import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.stats import wasserstein_distance
-from sklearn.metrics import roc_auc_score
 
-from crpipe.workloads.common.errors import group_weights
+from crpipe.statistics import classifier
 from crpipe.workloads.muons.scoring import classify, metrics
-from crpipe.workloads.muons.scoring.sample import radius
+from crpipe.workloads.muons.scoring.sample import METRICS, SUMMARIES
+from measured import measured
+
+
+@pytest.fixture(autouse=True)
+def smaller_forests(monkeypatch):
+    monkeypatch.setattr(classifier, "_TREES", 20)
+    monkeypatch.setattr(classifier, "SEEDS", 1)
+
+
+def compared(real, generated):
+    """Numbers and errors of everything, with classifiers."""
+    own = metrics.compare(real, generated, classify.judges(real, generated, classify.OWN))
+    given = metrics.compare_given(real, generated, classify.judges(real, generated, classify.GIVEN))
+    return measured({**own, **given}, len(real), real.group)
 
 
 @pytest.fixture(scope="module")
-def good(toy):
-    real, generated = toy(seed=1), toy(seed=2)
-    return metrics.compare(real, generated, metrics.classifier_scores(real, generated))
+def pairs(toy):
+    return {
+        "good": (toy(seed=1), toy(seed=2)),
+        "bad": (toy(seed=1), toy(seed=2, shift=0.3, stretch=2.0)),
+    }
 
 
-@pytest.fixture(scope="module")
-def bad(toy):
-    real, generated = toy(seed=1), toy(seed=2, shift=0.3, stretch=2.0)
-    return metrics.compare(real, generated, metrics.classifier_scores(real, generated))
-
-
-def test_without_scikit_learn_the_aucs_are_left_out_and_a_warning_names_the_extra(
-    toy, good, monkeypatch, caplog
-):
+def test_without_scikit_learn_the_aucs_are_left_out_and_a_warning_names_the_extra(pairs, monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
-    real, generated = toy(seed=1), toy(seed=2)
-    judged = metrics.classifier_scores(real, generated)
-    numbers = metrics.compare(real, generated, judged)
-    assert {*good} - {*numbers} == {name for name in good if name.startswith("auc_")}
-    assert all(numbers[name] == good[name] for name in numbers)
+    numbers = compared(*pairs["good"])
+    assert not any(name.startswith("auc_") for name in numbers)
+    assert "w1_log_energy" in numbers
     assert "the AUCs are left out" in caplog.text
     assert "pip install 'crpipe[evaluate]'" in caplog.text
 
 
-def test_wasserstein_is_scipys():
-    rng = np.random.default_rng(1)
-    one, two = rng.normal(size=300), rng.normal(0.4, 2.0, size=170)
-    weights = [(np.ones(300), np.ones(170)), (rng.poisson(1.0, 300) * 1.0, rng.poisson(1.0, 170) * 1.0)]
-    found = metrics.wasserstein(one, two, iter(weights))
-    expected = [wasserstein_distance(one, two, *pair) for pair in weights]
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_weights_of_groups_give_the_distances_of_single_weights_to_the_last_bit(weighted):
-    rng = np.random.default_rng(1)
-    one, two = (rng.normal(size=count).round(1) for count in (70_000, 900))
-    factors = group_weights(np.arange(50), metrics.REPLICAS)
-    factors[3] = 0
-    groups = rng.integers(50, size=len(one)), rng.integers(50, size=len(two))
-    weights = rng.random(len(one)), rng.random(len(two))
-    own = weights if weighted else (np.ones(len(one)), np.ones(len(two)))
-    pairs = [(row[groups[0]] * own[0], row[groups[1]] * own[1]) for row in factors]
-    expected = metrics.wasserstein(one, two, pairs)
-    found = metrics.Weighing(factors, groups, weights if weighted else None).distances(one, two)
-    assert np.isnan(found[3])
-    assert found.tobytes() == expected.tobytes()
-
-
-def test_a_perfect_model_is_told_from_a_bad_one(good, bad):
+@pytest.mark.slow
+def test_a_perfect_model_is_told_from_a_bad_one(pairs):
+    good, bad = (compared(*pair) for pair in pairs.values())
+    assert {metric.name for metric in METRICS} <= good.keys()
     for name in ("auc_muon", "auc_event", "auc_multiplicity", "auc_full"):
-        assert good[name] == pytest.approx(0.5, abs=0.05)
+        assert abs(good[name] - 0.5) < 4 * good[f"{name}_error"]
         assert bad[name] > good[name] + 0.05
-    assert bad["w1_log_energy"] == pytest.approx(0.3, abs=0.04)
-    assert good["w1_log_energy"] < 0.08
-    assert good["multiplicity_ratio"] == pytest.approx(1.0, abs=0.05)
-    assert bad["multiplicity_ratio"] == pytest.approx(2.0, abs=0.1)
-    for found, expected in ((good, 1.0), (bad, 2.0)):
-        assert 0 < found["multiplicity_ratio_error"] < 0.2
-        assert abs(found["multiplicity_ratio"] - expected) < 4 * found["multiplicity_ratio_error"]
-    assert bad["empty_share_difference"] > 3 * good["empty_share_difference"]
-    assert bad["w1_log_multiplicity"] > 3 * good["w1_log_multiplicity"]
+    assert bad["w1_log_energy"] == pytest.approx(0.3, abs=0.05)
+    assert abs(good["w1_log_energy"]) < 0.05
+    assert bad["mean_multiplicity"] == pytest.approx(2.0, abs=5 * bad["mean_multiplicity_error"])
+    assert good["mean_multiplicity"] == pytest.approx(1.0, abs=5 * good["mean_multiplicity_error"])
+    assert bad["leading"] == pytest.approx(0.3, abs=5 * bad["leading_error"])
+    assert abs(good["leading"]) < 5 * good["leading_error"]
+    for name in ("fpd", "kpd", "separation/mean_log_energy"):
+        assert bad[name] > good[name] + 3 * good[f"{name}_error"]
 
 
-def test_distances_are_averages_over_bins(toy):
-    real, generated = toy(seed=1), toy(seed=2, shift=0.1)
-    expected = []
-    for number in np.unique(real.joint_bins):
-        ours, theirs = (side.joint_bins[side.event] == number for side in (real, generated))
-        if ours.sum() >= metrics.FEWEST_MUONS:
-            expected.append(wasserstein_distance(radius(real.muons[ours]), radius(generated.muons[theirs])))
-    found = metrics.binned_distances(real, generated, np.ones((3, real.group.max() + 1)))
-    assert found["bins"] == len(expected)
-    assert found["w1_radius_m"] == pytest.approx(np.mean(expected))
-    assert found["w1_radius_m_error"] == 0
+def test_what_is_off_is_found_where_it_is(toy):
+    """The muons of half of the energies are squeezed into the core: the mean does not show it."""
+    real, generated = toy(seed=1), toy(seed=2)
+    high = np.asarray(generated.columns["energy_gev"])[generated.event] > 1e7
+    muons = generated.muons * np.where(high[:, None], [1, 0.1, 0.1], [1, 1, 1]).astype(np.float32)
+    table = metrics.compare_given(real, replace(generated, muons=muons), {})["core"]
+    value, error = table.values()
+    rows = dict(zip(table.labels, zip(value, error, table.chances()[1], strict=True), strict=True))
+    assert rows["E0 10 PeV to 100 PeV"][0] > 3
+    assert rows["E0 10 PeV to 100 PeV"][2] < 0.01
+    assert rows["E0 100 TeV to 1 PeV"][2] > 0.05
 
 
-def test_bootstrap_errors_are_the_spread_of_repeated_measurements(toy, good):
-    repeated = []
-    for seed in range(12):
-        real, generated = toy(seed=100 + seed), toy(seed=200 + seed)
-        ones = np.ones((3, real.group.max() + 1))
-        repeated.append(metrics.binned_distances(real, generated, ones)["w1_log_energy"])
-    assert good["w1_log_energy_error"] == pytest.approx(np.std(repeated, ddof=1), rel=1.0)
+def test_the_spectrum_counts_muons_per_event(toy):
+    real, generated = toy(seed=1), toy(seed=1, stretch=1.0)
+    table = metrics.compare(real, generated, {})["spectrum"]
+    assert np.nanmax(np.abs(table.values()[0] - 1)) == 0
+    inside = (real.muons[:, 0] >= 100) & (real.muons[:, 0] < 10**2.5)
+    energy = np.asarray(real.columns["energy_gev"])
+    events = (energy >= 1e6) & (energy < 1e7)
+    expected = np.count_nonzero(inside & events[real.event]) / events.sum()
+    place = table.labels.index("muons of 100 GeV to 320 GeV, E0 1 PeV to 10 PeV")
+    assert table.real.mean[place] == pytest.approx(expected)
 
 
-def test_bins_without_generated_muons_are_counted_not_hidden(toy):
+def test_spreads_are_about_the_mean_of_real_events(toy):
+    """Generated bundles that are all alike have no spread from event to event."""
+    real, generated = toy(seed=1), toy(seed=2)
+    alike = replace(generated, muons=np.full_like(generated.muons, 100.0))
+    value, _ = metrics.compare_given(real, alike, {})["spread_radius"].values()
+    middle = real.summaries[:, SUMMARIES.index("mean_log_radius")]
+    chosen = (real.multiplicity >= 3) & (real.multiplicity < 10)
+    off = np.log10(np.hypot(100.0, 100.0) + 0.01) - middle[chosen].mean()
+    assert value[0] == pytest.approx(off**2 / middle[chosen].var(), rel=1e-3)
+
+
+def test_samples_without_muons_have_the_numbers_of_multiplicities_alone(toy):
     real, generated = toy(seed=1), toy(seed=2)
     none = replace(
         generated, multiplicity=np.zeros(len(generated), np.uint32), muons=np.zeros((0, 3), np.float32)
     )
-    numbers = metrics.compare(real, none, metrics.classifier_scores(real, none))
-    assert numbers["bins"] == 0
-    assert numbers["bins_empty"] > 10
+    numbers = compared(real, none)
     assert "w1_log_energy" not in numbers
     assert "auc_muon" not in numbers
     assert numbers["auc_multiplicity"] > 0.6
+    assert numbers["no_muon"] > 0.1
     assert np.isfinite(list(numbers.values())).all()
+    assert metrics.compare(none, none, {}) == {}
 
 
-def test_anisotropy_sees_a_direction(toy):
-    sample = toy(seed=1)
-    squeezed = replace(sample, muons=sample.muons * np.array([1, 1, 0.3], np.float32))
-    assert metrics.anisotropy(sample) < 0.03
-    assert metrics.anisotropy(squeezed) > 0.2
-
-
-def test_marginal_distances_name_their_bin(good):
-    assert "w1_log_energy/all" in good
-    assert "w1_radius_m/depth_m_above_1900" in good
-    assert "w1_log_energy/zenith_deg_below_53.13" in good
+def test_distances_are_those_of_muons_at_equal_energies(toy):
+    real, generated = toy(20_000, seed=1), toy(20_000, seed=2, shift=0.2)
+    decade = np.floor(np.log10(real.columns["energy_gev"]))
+    expected = np.mean(
+        [
+            wasserstein_distance(
+                *(np.log10(side.muons[decade[side.event] == each, 0]) for side in (real, generated))
+            )
+            for each in np.unique(decade)
+        ]
+    )
+    measured_distance = metrics.compare_given(real, generated, {})["w1_log_energy"](np.ones(20_000))
+    assert measured_distance == pytest.approx(expected, rel=0.1)
 
 
 def test_weights_decide_which_events_count(toy):
@@ -141,110 +141,13 @@ def test_weights_decide_which_events_count(toy):
         )
         for each in (real, generated)
     ]
-    found, expected = metrics.compare(*weighted, {}), metrics.compare(*alone, {})
-    names = ["empty_share_real", "multiplicity_ratio", "anisotropy", "w1_radius_m/all", "w1_log_energy/all"]
-    assert [found[name] for name in names] == pytest.approx([expected[name] for name in names], rel=1e-9)
-    assert metrics.compare(*equal, {}) == pytest.approx(metrics.compare(real, generated, {}), rel=1e-9)
-
-
-def test_a_classifier_looks_at_events_of_some_weight_only(toy):
-    """Generated events that are wrong have no weight: nothing separates the rest."""
-    real, generated = toy(4000), toy(4000, seed=1, stretch=3.0)
-    good = toy(4000, seed=2)
-    wrong = np.arange(4000) % 2 == 1
-    mixed = np.where(wrong, generated.multiplicity, good.multiplicity)
-    sides = [replace(real, weight=1.0 * ~wrong), replace(good, multiplicity=mixed, weight=1.0 * ~wrong)]
-    plain = [replace(side, weight=None) for side in sides]
-    weighted = classify.compare(*sides, classify.multiplicity_rows).auc()
-    assert weighted < 0.54
-    assert classify.compare(*plain, classify.multiplicity_rows).auc() > weighted + 0.03
-
-
-def test_copies_of_a_condition_never_straddle_the_halves():
-    group = np.random.default_rng(1).integers(0, 50, 1000)
-    chosen = classify._half(group, np.random.default_rng(2))
-    for number in range(50):
-        assert len(np.unique(chosen[group == number])) == 1
-    assert 0.3 < chosen.mean() < 0.7
-
-
-def test_held_out_rows_are_whole_groups(toy):
-    real, generated = toy(seed=1), toy(seed=2)
-    verdict = classify.compare(real, generated, classify.multiplicity_rows)
-    held_out = np.unique(verdict.group)
-    assert len(verdict.score) == 2 * np.isin(real.group, held_out).sum()
-    assert verdict.real.mean() == pytest.approx(0.5)
-
-
-def make_scores(seed, groups=40, largest=30):
-    """Scores of clustered rows of two samples of the same distribution: what is real says nothing."""
-    rng = np.random.default_rng(seed)
-    group = np.repeat(np.arange(groups), np.ceil(largest ** rng.random(groups)).astype(int) + 1)
-    real = rng.random(len(group)) < 0.5
-    shared = rng.normal(size=(2, groups))[real.astype(int), group]  # rows of one shower are alike
-    score = np.round(shared + 0.5 * rng.normal(size=len(group)), 1)  # with ties
-    return classify.ClassifierScores(
-        score, real, group + 5, rng.choice([0.0, 1.0, 2.5], len(group), p=[0.1, 0.6, 0.3])
-    )
-
-
-def test_the_area_is_scikit_learns_with_ties_and_weights():
-    verdict = make_scores(1)
-    expected = roc_auc_score(verdict.real, verdict.score, sample_weight=verdict.weight)
-    assert verdict.auc() == pytest.approx(expected, rel=1e-12)
-
-
-def test_the_error_is_that_of_leaving_out_one_group_at_a_time():
-    verdict = make_scores(2)
-    names = np.unique(verdict.group[verdict.weight > 0])
-    without = [
-        roc_auc_score(verdict.real[kept], verdict.score[kept], sample_weight=verdict.weight[kept])
-        for kept in (verdict.group != name for name in names)
+    tables = [
+        metrics.compare(*pair, {})["mean_multiplicity"]
+        for pair in (weighted, alone, equal, (real, generated))
     ]
-    share = (len(names) - 1) / len(names)
-    expected = np.sqrt(share * np.sum((np.array(without) - np.mean(without)) ** 2))
-    assert verdict.error() == pytest.approx(expected, rel=1e-9)
-
-
-@pytest.mark.parametrize("groups", [10, 40])
-def test_the_area_of_two_equal_samples_is_within_its_error_of_a_half_in_two_cases_of_three(groups):
-    pulls = np.array(
-        [
-            (verdict.auc() - 0.5) / verdict.error()
-            for verdict in (make_scores(seed, groups) for seed in range(400))
-        ]
-    )
-    assert 0.55 < np.mean(np.abs(pulls) <= 1) < 0.80
-    if groups == 40:  # of ten groups the tails are wider than a Gaussian's
-        assert 0.8 < np.sqrt(np.mean(pulls**2)) < 1.3
-
-
-def test_one_group_or_one_side_has_no_error():
-    verdict = make_scores(3)
-    one = verdict._replace(group=np.zeros_like(verdict.group))
-    assert 0 < one.auc() < 1
-    assert np.isnan(one.error())
-    assert np.isnan(verdict._replace(real=np.ones_like(verdict.real)).auc())
-    assert np.isnan(verdict._replace(weight=np.zeros_like(verdict.weight)).error())
-
-
-def test_too_few_groups_of_one_side_give_no_verdict(toy):
-    """Generated events that are bundles in a few groups only have no error that means anything."""
-    group = np.arange(4000) // 200
-    real, generated = (replace(toy(seed=seed), group=group) for seed in (1, 2))
-    assert classify.compare(real, generated, classify.muon_rows) is not None
-    kept = group < 5
-    few = replace(
-        generated,
-        multiplicity=np.where(kept, generated.multiplicity, 0).astype(np.uint32),
-        muons=generated.muons[kept[generated.event]],
-    )
-    assert len(classify.muon_rows(few)[0]) >= classify.FEWEST_ROWS
-    assert classify.compare(real, few, classify.muon_rows) is None
-
-
-def test_too_few_rows_give_no_verdict(toy):
-    assert classify.compare(toy(50), toy(50), classify.multiplicity_rows) is None
+    values = [table.values()[0] for table in tables]
+    np.testing.assert_allclose(values[0], values[1], rtol=1e-9)
+    np.testing.assert_allclose(values[2], values[3], rtol=1e-9)
 
 
 def test_a_large_event_does_not_drown_the_others(toy):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from crpipe.events.batch import Events
-from crpipe.workloads.muons.scoring.sample import AXES, Axis, Sample, energy_scores, log_energy, radius
+from crpipe.workloads.muons.scoring.sample import Sample, energy_scores, log_energy, radius
 
 
 def sample_of(multiplicity, muons):
@@ -27,19 +27,17 @@ def test_muons_know_their_event_and_geometry():
     assert SAMPLE.of(3).shape == (0, 3)
 
 
-def test_muons_of_a_bin_keep_their_order():
-    sample = sample_of([2, 1, 0, 3], np.arange(18).reshape(6, 3))
-    found = {number: places.tolist() for number, places in sample.muons_by(np.array([7, 3, 5, 7]))}
-    assert found == {3: [2], 7: [0, 1, 3, 4, 5]}
-
-
-def test_events_are_gathered_with_their_own_muons():
-    sample = sample_of([2, 1, 0, 3], np.arange(18).reshape(6, 3))
-    part = sample.take(np.array([3, 2, 0]))
-    assert part.multiplicity.tolist() == [3, 0, 2]
-    assert part.group.tolist() == [3, 2, 0]
-    assert part.muons[:, 0].tolist() == [9, 12, 15, 0, 3]
-    assert (part.summaries == sample.summaries[[3, 2, 0]]).all()
+def test_blocks_hold_all_events_and_change_no_number(monkeypatch):
+    sample = sample_of([2, 1, 0, 3], np.arange(1, 19).reshape(6, 3))
+    whole = sample.summaries, sample.values("log_radius"), sample.count_within(10.0)
+    monkeypatch.setattr("crpipe.workloads.muons.scoring.sample._BLOCK", 2)
+    again = sample_of([2, 1, 0, 3], np.arange(1, 19).reshape(6, 3))
+    parts = list(again.blocks())
+    assert [first for first, _ in parts] == [0, 1, 3]
+    assert sum(len(part.muons) for _, part in parts) == 6
+    assert (again.summaries == whole[0]).all()
+    assert [each.tolist() for each in again.values("log_radius")] == [each.tolist() for each in whole[1]]
+    assert again.count_within(10.0).tolist() == whole[2].tolist() == [2, 0, 0, 0]
 
 
 def test_summaries_are_of_each_event_alone():
@@ -57,30 +55,6 @@ def test_correlation_in_an_event_has_its_sign():
     down = sample_of([3], [[10, 4, 0], [100, 2, 0], [1000, 1, 0]]).summaries[0, 4]
     assert up > 0.99
     assert down < -0.99
-
-
-def test_bins_and_their_names():
-    axis = Axis("depth_m", (1500.0, 2000.0))
-    assert axis.bins(np.array([1000, 1500, 1999, 3000])).tolist() == [0, 1, 1, 2]
-    assert [axis.label(number) for number in range(3)] == [
-        "depth_m_below_1500",
-        "depth_m_1500_to_2000",
-        "depth_m_above_2000",
-    ]
-
-
-def test_joint_bins_tell_every_combination_apart():
-    values = {
-        "energy_gev": [1e3, 1e8],
-        "zenith_rad": [0.1, 1.2],
-        "mass_number": [1, 56],
-        "depth_m": [1200, 2500],
-    }
-    grid = np.meshgrid(*values.values(), indexing="ij")
-    columns = {name: part.ravel() for name, part in zip(values, grid, strict=True)}
-    sample = Sample(columns, np.zeros(16, np.uint32), np.zeros((0, 3), np.float32), np.arange(16))
-    assert len(np.unique(sample.joint_bins)) == 16
-    assert {axis.name for axis in AXES} == {"energy_gev", "zenith_deg", "mass_number", "depth_m"}
 
 
 def test_the_energy_score_is_without_bias_and_least_for_the_true_distribution():

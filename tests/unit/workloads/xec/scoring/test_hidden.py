@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from crpipe.workloads.xec.scoring.hidden import METRICS, hidden_sensors, score
+from measured import measured
 from unrendered import unrendered
 from xenon_toy import lists_of
 
@@ -14,6 +15,10 @@ def blank(request):
     """Render the figure for the test alone that reads it."""
     with nullcontext() if "figure" in request.node.name else unrendered():
         yield
+
+
+def measured_of(prediction, folder):
+    return measured(score(None, prediction, folder), len(prediction["sensor_id"]))
 
 
 def prediction_of(errors, sensors=None, events=100, true=50.0):
@@ -32,7 +37,7 @@ def prediction_of(errors, sensors=None, events=100, true=50.0):
 
 
 def test_every_declared_number_is_measured_with_an_error(hidden, tmp_path):
-    found = score(None, hidden, tmp_path)
+    found = measured_of(hidden, tmp_path)
     for metric in METRICS:
         assert np.isfinite(found[metric.name])
         assert found[f"{metric.name}_error"] > 0
@@ -47,7 +52,7 @@ def test_every_declared_number_is_measured_with_an_error(hidden, tmp_path):
 
 def test_numbers_are_those_of_the_errors(tmp_path):
     errors = 2 + 3 * np.random.default_rng(0).normal(size=40_000)
-    found = score(None, prediction_of(errors), tmp_path)
+    found = measured_of(prediction_of(errors), tmp_path)
     assert found["photons_mae"] == pytest.approx(np.abs(errors).mean())
     assert found["photons_bias"] == pytest.approx(errors.mean())
     assert found["photons_rms"] == pytest.approx(np.sqrt((errors**2).mean()))
@@ -59,13 +64,13 @@ def test_numbers_are_those_of_the_errors(tmp_path):
 def test_errors_are_of_events_whose_sensors_are_wrong_together(tmp_path):
     """100 sensors of an event share its error: there are 100 independent values, not 10,000."""
     shared = np.repeat(np.random.default_rng(0).normal(size=100), 100)
-    found = score(None, prediction_of(shared), tmp_path)
+    found = measured_of(prediction_of(shared), tmp_path)
     assert found["photons_bias_error"] == pytest.approx(shared.std() / 10, rel=0.25)
 
 
 def test_faces_are_measured_on_their_own(tmp_path):
     sensors = np.tile([5, 4600], 500)
-    found = score(None, prediction_of(np.where(sensors == 5, 1.0, -4.0), sensors), tmp_path)
+    found = measured_of(prediction_of(np.where(sensors == 5, 1.0, -4.0), sensors), tmp_path)
     assert found["photons_bias_inner"] == pytest.approx(1)
     assert found["photons_mae_top"] == pytest.approx(4)
     assert found["photons_mae"] == pytest.approx(2.5)
@@ -82,14 +87,14 @@ def test_dead_sensors_do_not_count(hidden):
 
 def test_without_the_averages_there_are_only_the_models_numbers(hidden, tmp_path):
     own = {name: values for name, values in hidden.items() if not name.endswith(("rs_photons", "le_photons"))}
-    found = score(None, own, tmp_path)
+    found = measured_of(own, tmp_path)
     assert "photons_mae" in found
     assert not any(name.startswith(("neighbours", "solid")) for name in found)
 
 
 @pytest.mark.parametrize("events", [0, 1, 3])
 def test_a_few_events_are_measured_too(hidden, events, tmp_path):
-    found = score(None, {name: values[:events] for name, values in hidden.items()}, tmp_path)
+    found = measured_of({name: values[:events] for name, values in hidden.items()}, tmp_path)
     assert ("photons_mae" in found) == (events > 0)
     assert ("photons_mae_error" in found) == (events > 1)
     assert (tmp_path / "hidden_sensors.svg").exists() == (events > 0)
@@ -101,7 +106,7 @@ def test_events_without_a_hidden_sensor_do_not_count(tmp_path):
         name: np.concatenate([values, lists_of(np.zeros(0), np.zeros(0, int), 5)])
         for name, values in one.items()
     }
-    found = score(None, more, tmp_path)
+    found = measured_of(more, tmp_path)
     assert found["photons_mae"] == 1
     assert found["photons_mae_error"] == 0
 
