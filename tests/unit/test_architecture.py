@@ -29,7 +29,7 @@ MODULES = {
 # Rooms from the base upwards; a room imports from the rooms below it, and siblings never from each other.
 LEVELS = (
     {"core"},
-    {"config"},
+    {"config", "statistics"},
     {"events"},
     {"campaign"},
     {"source", "split", "loading"},

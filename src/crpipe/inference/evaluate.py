@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import shutil
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -21,30 +19,26 @@ from crpipe.campaign.raw_files import read_manifest
 from crpipe.campaign.records import EvaluationRecord
 from crpipe.campaign.simulators import open_simulator
 from crpipe.core.causes import is_present, plugin_errors
-from crpipe.core.errors import CheckpointError, ConfigError, DataError, PluginError
+from crpipe.core.errors import ConfigError, DataError, PluginError
 from crpipe.core.files import (
     atomic_write,
-    digest,
     disk_errors,
     make_folder,
-    read_json,
-    write_hashes,
-    write_json,
 )
 from crpipe.core.journal import Journal
-from crpipe.core.paths import EVALUATED, EVALUATED_KEY, FINISHED, HELD_OUT, KEY_DIGEST
+from crpipe.core.paths import HELD_OUT
 from crpipe.events.batch import Events, cuts
 from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW, not_enough
 from crpipe.inference.checkpoints import find_checkpoint
 from crpipe.inference.event_displays import show_events
 from crpipe.inference.fresh import FRESH, fresh_events
+from crpipe.inference.kept_results import keep_results, restore_results
 from crpipe.inference.measured import Measurement, measure
 from crpipe.inference.predictor import Predictor, checked_columns, predicted_columns, table_of
 from crpipe.loading.loader import RangeShards, count_held_out, held_out
 from crpipe.report.evaluations import Evaluation, score_table
 from crpipe.report.figure_context import FigureContext, figures_of
 from crpipe.statistics.groups import group_numbers, halves
-from crpipe.train.checkpoints import checkpoint_file
 from crpipe.train.metrics_log import EventFile
 from crpipe.train.step import LESS_AT_ONCE, named_out_of_memory
 from crpipe.train.workload import Baseline, ScoresGiven, ShowsEvents, WorkloadCall, weighed
@@ -466,60 +460,3 @@ def _write(evaluation: _Evaluation, size: Mapping[str, int], scores: dict[str, M
     log.text(step, now, "evaluation", "\n".join(score_table(described.columns, rows, corner="metric")))
     log.close()
     record.write(path)
-
-
-# The results once more: a workflow deletes outputs of a job that it starts again, but not these.
-
-
-def keep_results(folder: Path, key: Mapping[str, Any]) -> None:
-    """Keep each result of a finished evaluation under a second name; on most disks that is no second copy."""
-    record = folder / FINISHED
-    with disk_errors(record):
-        make_folder(record)
-        (record / EVALUATED_KEY).unlink(missing_ok=True)
-    for name in EVALUATED:
-        _link(folder / name, record / name)
-    write_hashes(record, EVALUATED)
-    write_json(record / EVALUATED_KEY, {**key, KEY_DIGEST: digest(dict(key))})
-
-
-def restore_results(receipt: Path, folder: Path, key: Mapping[str, Any]) -> bool:
-    """Restore the results where the receipt's checkpoint is gone; return whether they are those of ``key``.
-
-    Raise CheckpointError where they were made with other settings: nothing can make them again.
-    """
-    record = folder / FINISHED
-    if (
-        receipt.suffix != ".json"
-        or not is_present(record / EVALUATED_KEY)
-        or is_present(checkpoint_file(receipt))
-    ):
-        return False
-    recorded = read_json(record / EVALUATED_KEY)
-    expected = {**key, "checkpoint": read_json(receipt).get("sha256")}
-    recorded.pop(KEY_DIGEST, None)
-    if recorded.get("checkpoint") != expected["checkpoint"]:
-        return False
-    differing = sorted(name for name in {*recorded, *expected} if recorded.get(name) != expected.get(name))
-    if differing:
-        values = "; ".join(
-            f"{name}: {recorded.get(name)!r} then, {expected.get(name)!r} now" for name in differing
-        )
-        raise CheckpointError(
-            f"{checkpoint_file(receipt)}: gone, so its evaluation cannot be made again; the one in {record} "
-            f"was made with other settings ({values}): give them back their values, or restore the checkpoint"
-        )
-    for name in EVALUATED:
-        _link(record / name, folder / name)
-    return True
-
-
-def _link(source: Path, target: Path) -> None:
-    """Make ``target`` a second name of a file, or a copy where the file system has no links."""
-    with disk_errors(target):
-        target.unlink(missing_ok=True)  # two names of one file cannot be renamed onto each other
-    with atomic_write(target) as part:
-        try:
-            os.link(source, part)
-        except OSError:
-            shutil.copyfile(source, part)

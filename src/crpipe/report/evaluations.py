@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from crpipe.campaign.records import EvaluationRecord
 from crpipe.core.errors import ConfigError, DataError
@@ -141,6 +141,11 @@ class Evaluation:
         """List the numbers that are not shown."""
         shown = self.shown()
         return [row for row in self.rows.values() if row not in shown]
+
+    def tables(self) -> list[tuple[str, tuple[Mapping[str, Any], ...]]]:
+        """List the numbers that come from tables, with the rows of these."""
+        tables = self.record.tables or {}
+        return [(row.title, tables[row.name]) for row in self.shown() if tables.get(row.name)]
 
     def missing(self) -> list[MetricRow]:
         """List the declared metrics of which no column has a number."""

@@ -21,7 +21,7 @@ from crpipe.config.loading import validate
 from crpipe.config.reference import entries
 from crpipe.core.files import write_text
 from crpipe.core.journal import METRICS_BYTES, metric_rows, tail
-from crpipe.core.text import compact, counted, duration, moment, number
+from crpipe.core.text import compact, counted, duration, measured, moment, number
 from crpipe.report.evaluations import COLUMNS, compared_with, evaluations, terms_of
 from crpipe.report.figures import RATE, page_charts
 from crpipe.report.jobs import attempts_of, log_addresses, machines, time_spent, usage_of
@@ -117,6 +117,8 @@ def render_page(state: CampaignState, folder: Path | None = None, *, short: bool
         "evaluation": newest,
         "headings": COLUMNS,
         "verdicts": {} if newest is None else verdicts(newest),
+        "tables": [] if newest is None else newest.tables(),
+        "measured": measured,
         "verdict": "" if newest is None else line(newest),
         "terms": [] if short else terms,
         "charts": list(page_charts(campaign)),

@@ -215,7 +215,7 @@ def _verdicts(evaluation: Evaluation, rows: Sequence[MetricRow]) -> Iterator[str
 
 
 def _brief(row: MetricRow, one: Verdict) -> str:
-    """Say of a number what its word leaves open."""
+    """Write a number with what its word leaves open."""
     if one.word == AGREES:
         return row.title
     if one.word == CANNOT_TELL:

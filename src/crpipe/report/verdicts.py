@@ -195,7 +195,7 @@ def _allowed(one: Difference) -> str:
 
 
 def _needed(one: Difference) -> str:
-    """Say what the groups resolve, and how many would resolve the tolerance."""
+    """Describe what the groups resolve, and how many would resolve the tolerance."""
     if not math.isfinite(one.resolves):
         return "its error is not known"
     text = f"{counted(one.groups, 'group')} resolve {one.resolves:.2g}"
@@ -223,7 +223,7 @@ def _from_baseline(evaluation: Evaluation, row: MetricRow) -> Difference | None:
 
 
 def _beside(row: MetricRow, one: Difference, level: float) -> tuple[str, str]:
-    """Say in words how the model compares with the baseline."""
+    """Describe how the model compares with the baseline."""
     word = one.word(level)
     if word in (DIFFERS, SMALL):
         kind = BETTER if one.value < 0 else WORSE

@@ -33,7 +33,7 @@ _LEARNING = 4.5  # times the share of the AUC that is not learned yet: the exces
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class LabelledRows:
     """What a classifier looks at: R rows of two samples.
 
     features: [R, F]. real: [R] bool. event: [R], the row's event among N, for both samples. group: [N].
@@ -75,14 +75,14 @@ class Judge:
     curve: what it comes from.
     """
 
-    rows: Rows
+    rows: LabelledRows
     scores: Floats
     fold: Index
     statistic: Statistic
     curve: Curve
 
 
-def cross_fit(rows: Rows) -> Judge | None:
+def cross_fit(rows: LabelledRows) -> Judge | None:
     """Train and judge a gradient-boosted classifier; None for fewer than FEWEST_GROUPS groups.
 
     It learns from a quarter of the groups, too: an AUC falls short of its limit by about b / sqrt(groups), so
@@ -102,7 +102,7 @@ def cross_fit(rows: Rows) -> Judge | None:
 
 
 def _spread(statistic: Statistic, factor: float) -> Statistic:
-    """Let a statistic scatter ``factor`` times as much about its value for equal weights."""
+    """Make a statistic scatter ``factor`` times as much about its value for equal weights."""
     middle: list[float] = []
 
     def spread(weights: Floats) -> float:
@@ -120,7 +120,7 @@ def rounded(features: Floats) -> Floats:
     return np.asarray(np.round(features / step) * step)
 
 
-def _scores(table: Floats, rows: Rows, row_group: Index, fold: Index, share: float) -> Floats:
+def _scores(table: Floats, rows: LabelledRows, row_group: Index, fold: Index, share: float) -> Floats:
     """Score every row by a classifier that learned from a share of the groups in the other folds: [R]."""
     ensemble = require("sklearn.ensemble", extra="evaluate", why="for the AUC of classifiers")
     scores = np.empty(len(table))
@@ -138,7 +138,7 @@ def _scores(table: Floats, rows: Rows, row_group: Index, fold: Index, share: flo
     return scores
 
 
-def _curve(statistics: tuple[Statistic, Statistic], rows: Rows, groups: float) -> Curve:
+def _curve(statistics: tuple[Statistic, Statistic], rows: LabelledRows, groups: float) -> Curve:
     """Compare what all groups and a quarter of them taught.
 
     The folds share what they learned, so their mean scatters more than tests of independent classifiers do:
@@ -156,12 +156,12 @@ def _curve(statistics: tuple[Statistic, Statistic], rows: Rows, groups: float) -
     return Curve((groups, groups / 4), (whole[0], quarter[0]), errors, converged, float(excess))
 
 
-def _mean_auc(rows: Rows, scores: list[Floats], dealt: list[Index]) -> Statistic:
+def _mean_auc(rows: LabelledRows, scores: list[Floats], dealt: list[Index]) -> Statistic:
     parts = [_fold_auc(rows, one, fold) for one, fold in zip(scores, dealt, strict=True)]
     return lambda weights: float(np.mean([part(weights) for part in parts]))
 
 
-def _fold_auc(rows: Rows, scores: Floats, fold: Index) -> Statistic:
+def _fold_auc(rows: LabelledRows, scores: Floats, fold: Index) -> Statistic:
     """Average the AUC over folds: scores of different classifiers are not compared with each other."""
     members = [np.flatnonzero(fold == number) for number in np.unique(fold)]
     parts = [auc(scores[mine], rows.real[mine], rows.event[mine], rows.weight[mine]) for mine in members]
@@ -181,10 +181,10 @@ def auc(score: Floats, real: NDArray[np.bool_], event: Index, weight: Floats) ->
     """
     order = np.argsort(score, kind="stable")
     _, first = np.unique(score[order], return_index=True)
-    is_real, index, own = real[order], event[order], weight[order]
+    is_real, index, of_row = real[order], event[order], weight[order]
 
     def share(weights: Floats) -> float:
-        each = weights[index] * own
+        each = weights[index] * of_row
         ours, theirs = np.where(is_real, each, 0.0), np.where(is_real, 0.0, each)
         if len(first) < len(order):
             ours, theirs = (np.add.reduceat(side, first) for side in (ours, theirs))

@@ -1,4 +1,4 @@
-"""Events come in groups (the rows of one primary): errors are those of a sum over groups, not over events."""
+"""Events come in groups (rows of one cause): errors are those of a sum over groups, not over events."""
 
 from __future__ import annotations
 
@@ -151,12 +151,12 @@ def quantile(values: NDArray[Any], share: float) -> Statistic:
         if total <= 0:
             return float("nan")
         # The events at places floor and floor + 1 of the sample in which each is repeated.
-        place = share * (total - 1)
-        low = int(np.searchsorted(ends, np.floor(place), side="right"))
-        high = int(np.searchsorted(ends, np.floor(place) + 1, side="right"))
+        rank = share * (total - 1)
+        low = int(np.searchsorted(ends, np.floor(rank), side="right"))
+        high = int(np.searchsorted(ends, np.floor(rank) + 1, side="right"))
         last = len(ordered) - 1
         below, above = ordered[min(low, last)], ordered[min(high, last)]
-        return float(below + (above - below) * (place - np.floor(place)))
+        return float(below + (above - below) * (rank - np.floor(rank)))
 
     return taken
 

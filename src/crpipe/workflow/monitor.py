@@ -16,13 +16,17 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from crpipe.core.causes import machine_error
+from crpipe.core.errors import DataError
 from crpipe.core.journal import METRICS_BYTES, metric_rows, tail
 from crpipe.core.signals import StopRequest
 from crpipe.core.text import counted, duration, shorten
+from crpipe.report.evaluations import evaluations
+from crpipe.report.verdicts import line
 from crpipe.report.work_state import training_progress
 
 if TYPE_CHECKING:
@@ -35,6 +39,7 @@ _VERBS = {"list_range": "list", "outliers_consolidated": "consolidate", "train_o
 # Rules that only gather others: nothing runs for them.
 _TARGETS = frozenset({"all", "train_all", "evaluation"})
 # Jobs of seconds: one line when they have ended.
+_EVALUATE = "evaluate"
 _SHORT = frozenset({"list_range", "figures", "gallery", "tables", "progress"})
 # With this attribute a record of level INFO is for the screen, too.
 FOR_A_PERSON = {"for_a_person": True}
@@ -237,7 +242,11 @@ class Monitor:
         if not self._counts:
             return ["Nothing to be done: everything that was asked for is there."]
         jobs = counted(self._run.finished, "job")
-        return [f"{jobs} done in {duration(time.monotonic() - self._begun)}."]
+        lines = [f"{jobs} done in {duration(time.monotonic() - self._begun)}."]
+        with contextlib.suppress(DataError):  # `crpipe check` names a damaged file
+            if self.campaign is not None and _EVALUATE in self._counts:
+                lines += [f"the model: {line(newest)}" for newest in islice(evaluations(self.campaign), 1)]
+        return lines
 
     def _on_run_info(self, about: Mapping[str, Any]) -> None:
         self._counts = jobs_in(about["stats"])

@@ -77,6 +77,8 @@ def test_numbers_are_written_with_their_declarations(prepared):
         "ideal": 0.0,
         "groups": 1,
         "needs": "",
+        "tolerance": 0.0,
+        "relative": False,
     }
     assert (found["step"], found["events"], found["part"]) == (7, 160, "validation")
     assert found["groups"] == 25 + 15

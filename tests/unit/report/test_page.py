@@ -184,13 +184,11 @@ def test_the_newest_evaluation_is_shown_with_what_is_better_and_what_was_seen(fi
         assert "<th>simulated again</th>" in each
         assert "<th>baseline</th>" not in each
         assert "more numbers: 1<" in each
-        assert '<td class="same"><b>≈ no difference seen</b><small>with 375 groups</small>' in each
-        differs = (
-            '<td class="differs"><b>≠ differs</b><small>40 times as far from the ideal as the floor</small>'
-        )
-        assert differs in each
+        assert '<td class="cannot-tell"><b>? cannot tell</b><small>375 groups resolve' in each
+        assert '<td class="differs"><b>≠ differs</b><small>0.390 ± 0.014 from the floor, tolerance' in each
+        assert "<p><b>differs: AUC of events, 0.390 ± 0.014 from the floor, tolerance 0.02" in each
     assert "W1 (Wasserstein distance)" in page
-    assert "No difference seen: by less" in page
+    assert "Cannot tell: anything else" in page
 
 
 def test_an_evaluation_without_numbers_has_a_place_on_the_page(tmp_path):

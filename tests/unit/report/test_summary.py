@@ -58,16 +58,18 @@ def test_an_unbalanced_sum_and_lost_outliers_are_marked(files):
 def test_metrics_are_judged_in_words(files):
     files.trained(OUTLIERS)
     values = {"w1_time": 0.022, "w1_time_error": 0.001, "auc_event": 0.9, "auc_event_error": 0.01}
-    floor = {"w1_time": 0.022, "auc_event": 0.51}
+    floor = {"w1_time": 0.022, "w1_time_error": 0.001, "auc_event": 0.51, "auc_event_error": 0.01}
     files.evaluated(
         OUTLIERS, values | {"efficiency": 0.9}, again=floor, baseline={"efficiency": 0.7}, groups=375
     )
     text = render_summary(files.state)
     words = " ".join(text.replace("│", " ").split())
     assert is_a_clean_box(text)
-    assert "compared ≈ no difference seen with 375 groups: W1 of the time (ns)" in words
-    assert "differs ≠ AUC of events (40 times as far from the ideal as the floor)" in words
-    assert not any(word in words for word in ("good", "better than the baseline", "reaches"))
+    assert "verdict differs: AUC of events, 0.390 ± 0.014 from the floor, tolerance 0.02;" in words
+    assert "≠ differs: AUC of events (0.390 ± 0.014 from the floor, tolerance 0.02)" in words
+    assert "? cannot tell, with the groups needed: W1 of the time (ns) (370)" in words
+    assert "baseline Share of events found: cannot tell from the baseline: its error is not known" in words
+    assert not any(word in words for word in ("good", "reaches"))
     assert "meaning W1 (Wasserstein distance)" in words
 
 
@@ -81,8 +83,8 @@ def test_the_last_link_gives_checkpoint_and_evaluation(files):
     assert is_a_clean_box(text)
     assert "store/outliers" in "".join(line.strip("│ ") for line in text.splitlines())
     assert "metric model simulated again baseline" in words
-    assert "W1 of the time (ns) 0.0312 ± 0.0020 0.022 123,457 (lower is better, ideal 0)" in words
-    assert "AUC of events 0.53 - - (best near 0.5)" in words
+    assert "W1 of the time (ns) ? 0.0312 ± 0.0020 0.022 123,457 (lower is better, ideal 0)" in words
+    assert "AUC of events ? 0.53 - - (best near 0.5)" in words
     assert "not enough for Share of events found" in words
     assert "more numbers 1 in" in words
 

@@ -6,7 +6,7 @@ from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 
 from crpipe.statistics import classifier
-from crpipe.statistics.classifier import FEWEST_GROUPS, Rows, auc, cross_fit, rounded
+from crpipe.statistics.classifier import FEWEST_GROUPS, LabelledRows, auc, cross_fit, rounded
 from crpipe.statistics.groups import bootstrapped, error_of
 
 
@@ -23,7 +23,7 @@ def rows(seed, shift=0.0, groups=300, each=2):
     real = np.repeat([True, False], groups * each)
     features = rng.normal(size=(len(event), 2))
     features[~real, 0] += shift
-    return Rows(features, real, event, np.arange(groups * each) // each, np.ones(len(event)))
+    return LabelledRows(features, real, event, np.arange(groups * each) // each, np.ones(len(event)))
 
 
 def test_equal_samples_are_not_told_apart_and_others_are():
@@ -38,7 +38,7 @@ def test_a_group_is_judged_by_a_classifier_that_never_saw_it():
     one = rows(2, each=8)
     mark = np.random.default_rng(3).normal(size=(2, 300))
     features = mark[one.real.astype(int), one.group[one.event]][:, None]
-    judge = cross_fit(Rows(features, one.real, one.event, one.group, one.weight))
+    judge = cross_fit(LabelledRows(features, one.real, one.event, one.group, one.weight))
     assert abs(judge.curve.auc[0] - 0.5) < 0.1
     for number in range(300):
         assert len(np.unique(judge.fold[one.group[one.event] == number])) == 1
@@ -49,14 +49,14 @@ def test_too_few_groups_give_no_classifier():
     assert cross_fit(rows(4, groups=FEWEST_GROUPS)) is not None
     one = rows(4, groups=50)
     few = one.real | (one.group[one.event] < 5)  # generated rows of five groups only
-    kept = Rows(one.features[few], one.real[few], one.event[few], one.group, one.weight[few])
+    kept = LabelledRows(one.features[few], one.real[few], one.event[few], one.group, one.weight[few])
     assert cross_fit(kept) is None
 
 
 def test_no_last_bit_decides():
     one = rows(5, shift=0.3)
     features = one.features * (1 + 1e-7 * np.random.default_rng(6).choice([-1, 1], one.features.shape))
-    moved = Rows(features, one.real, one.event, one.group, one.weight)
+    moved = LabelledRows(features, one.real, one.event, one.group, one.weight)
     assert np.mean(rounded(features) == rounded(one.features)) > 0.999
     assert cross_fit(moved).curve.limit == pytest.approx(cross_fit(one).curve.limit, abs=2e-3)
     assert rounded(np.full((5, 1), 2.5)).tolist() == [[2.5]] * 5
@@ -68,8 +68,8 @@ def test_weights_decide_which_rows_count():
     wrong = ~one.real & (one.event % 2 == 1)
     features[wrong, 0] += 3.0
     weight = np.where(one.event % 2 == 1, 0.0, 1.0)
-    seen = cross_fit(Rows(features, one.real, one.event, one.group, one.weight))
-    unseen = cross_fit(Rows(features, one.real, one.event, one.group, weight))
+    seen = cross_fit(LabelledRows(features, one.real, one.event, one.group, one.weight))
+    unseen = cross_fit(LabelledRows(features, one.real, one.event, one.group, weight))
     assert seen.curve.auc[0] > 0.6
     assert unseen.curve.auc[0] == pytest.approx(0.5, abs=0.06)
 

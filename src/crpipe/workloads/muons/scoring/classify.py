@@ -9,7 +9,7 @@ import numpy as np
 
 from crpipe.core.errors import MissingExtra
 from crpipe.events.batch import offsets
-from crpipe.statistics.classifier import Rows, cross_fit
+from crpipe.statistics.classifier import LabelledRows, cross_fit
 from crpipe.workloads.muons.scoring.sample import azimuth, log_energy, log_radius
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def judges(
     return {name: judge for name, judge in trained.items() if judge is not None}
 
 
-def _chosen(real: Sample, generated: Sample, rows: Callable[[Sample], ClassifierRows]) -> Rows:
+def _chosen(real: Sample, generated: Sample, rows: Callable[[Sample], ClassifierRows]) -> LabelledRows:
     rng = np.random.default_rng(_SEED)
     tables, events = [], []
     for side in (real, generated):
@@ -65,7 +65,7 @@ def _chosen(real: Sample, generated: Sample, rows: Callable[[Sample], Classifier
         events.append(event[selected])
     event = np.concatenate(events)
     is_real = np.repeat([True, False], [len(table) for table in tables])
-    return Rows(np.concatenate(tables), is_real, event, real.group, real.weights[event])
+    return LabelledRows(np.concatenate(tables), is_real, event, real.group, real.weights[event])
 
 
 def muon_rows(sample: Sample) -> ClassifierRows:

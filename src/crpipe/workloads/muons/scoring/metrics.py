@@ -115,10 +115,10 @@ def _table(
 ) -> Bins:
     """Average one value of each event in bins; under: what it is averaged over, [N], in place of events."""
     groups, sides = int(pair[0].group.max()) + 1, []
-    for number, (side, own) in enumerate(zip(pair, bins, strict=True)):
+    for number, (side, index) in enumerate(zip(pair, bins, strict=True)):
         over = side.weights * values[number]
         below = side.weights if under is None else side.weights * under[number]
-        sums = (sums_by_group(pair[0].group, groups, own, len(labels), each) for each in (over, below))
+        sums = (sums_by_group(pair[0].group, groups, index, len(labels), each) for each in (over, below))
         sides.append(Side(*sums))
     real, generated = sides
     return Bins(labels, real, generated, kind)
@@ -131,9 +131,9 @@ def _spectrum(pair: Pair, labels: tuple[str, ...], decades: list[Index]) -> Bins
     for side, decade in zip(pair, decades, strict=True):
         over = np.zeros((groups, len(labels) * halves))
         for first, part in side.blocks():
-            place = np.searchsorted(_HALVES_GEV, part.muons[:, 0], side="right") - 1
+            half = np.searchsorted(_HALVES_GEV, part.muons[:, 0], side="right") - 1
             event = part.event + first
-            cell = np.where((place >= 0) & (place < halves), decade[event] * halves + place, -1)
+            cell = np.where((half >= 0) & (half < halves), decade[event] * halves + half, -1)
             weights = side.weights[event]
             over += sums_by_group(pair[0].group[event], groups, cell, over.shape[1], weights)
         under = sums_by_group(pair[0].group, groups, decade, len(labels), side.weights)

@@ -253,6 +253,7 @@ def _features(events: Events, filled: NDArray[np.bool_], rng: np.random.Generato
 
 CORE_M = 1.0
 FEWEST_EVENTS = 100
+FEWEST_MEASURED = 10  # groups: errors of fewer say little
 
 
 def _auc(name: str, title: str, rows: str) -> Metric:
@@ -261,11 +262,15 @@ def _auc(name: str, title: str, rows: str) -> Metric:
 
 
 def _distance(name: str, title: str, tolerance: float) -> Metric:
-    return Metric(name, title, ideal=0.0, tolerance=tolerance, needs=f"{FEWEST_EVENTS} bundles")
+    needs = f"{FEWEST_MEASURED} primaries, and {FEWEST_EVENTS} bundles"
+    return Metric(name, title, ideal=0.0, tolerance=tolerance, groups=FEWEST_MEASURED, needs=needs)
 
 
 def _closure(name: str, title: str, ideal: float, tolerance: float) -> Metric:
-    return Metric(name, title, better="near", ideal=ideal, tolerance=tolerance, needs="events with muons")
+    needs = f"{FEWEST_MEASURED} primaries, and events with muons"
+    return Metric(
+        name, title, better="near", ideal=ideal, tolerance=tolerance, groups=FEWEST_MEASURED, needs=needs
+    )
 
 
 METRICS: tuple[Metric, ...] = (

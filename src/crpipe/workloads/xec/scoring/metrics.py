@@ -34,9 +34,9 @@ WITHIN = 0.6827
 class Quantity:
     """One number that is known of a gamma: its column, and the residuals by which it is judged.
 
-    negligible: a bias, in ``unit``. scale: from the column's unit to ``unit``. centred: the resolution is about
-    the median residual, because a constant is calibrated away; else about 0. relative: residuals are shares of
-    the true value.
+    negligible: a bias, in ``unit``. scale: from the column's unit to ``unit``. centred: the resolution is
+    about the median residual, because a constant is calibrated away; else about 0. relative: residuals are
+    shares of the true value.
     """
 
     name: str
