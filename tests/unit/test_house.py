@@ -32,7 +32,7 @@ BUDGET = {
     "split": (14, 3775),
     "loading": (5, 1145),
     "report": (19, 4815),
-    "train": (16, 4060),
+    "train": (16, 4065),
     "inference": (11, 2830),
     "check": (7, 1655),
     "setup": (5, 1220),

@@ -154,8 +154,8 @@ class TrainState:
             self.model.load_state_dict(state["model"])
         except RuntimeError as error:
             raise CheckpointError(
-                "the checkpoint's weights do not fit the model: use the version of crpipe that trained it, or "
-                f"begin a new run; {error}"
+                "the checkpoint's weights do not fit the model: use the version of crpipe that trained it, "
+                f"or begin a new run; {error}"
             ) from error
         if self.average.keys() != state["average"].keys():
             changed = list_names(self.average.keys() ^ state["average"].keys())
