@@ -40,7 +40,7 @@ BUDGET = {
     "workflow": (7, 1585),
     "cli": (8, 2145),
     "api": (2, 505),
-    "contract": (9, 1595),
+    "contract": (9, 1600),
 }
 
 
