@@ -1,4 +1,4 @@
-"""crpipe is at most 5 % worse than what a user would try in an afternoon, at equal CPU time, on four detectors.
+"""crpipe is at most 5 % worse than what a user would try in an afternoon, at equal CPU time: four detectors.
 
 Half an hour; `make test-physics`. docs/direction.md and docs/xec.md have the numbers.
 """

@@ -23,7 +23,7 @@ from crpipe.events.batch import Events, concatenate
 from crpipe.events.histograms import count_columns
 from crpipe.inference.checkpoints import LoadedModel
 from crpipe.inference.inputs import RawInput
-from crpipe.train.workload import WorkloadCall, give_histograms, open_workload, with_weights
+from crpipe.train.workload import Fits, WorkloadCall, give_histograms, open_workload, with_weights
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -90,13 +90,15 @@ class Case:
         return workload
 
     def trained(self, seed: int = 1) -> LoadedModel:
-        """Return a workload with fresh weights, in the form in which the engine holds a trained one."""
+        """Return a workload with fresh weights and its fit, in the form of a trained one in the engine."""
         workload = self.workload()
         torch.manual_seed(seed)
         model = workload.model().eval()
         with torch.no_grad():  # many a layer begins with zeros, behind which nothing would be seen
             for weight in model.parameters():
                 weight.add_(0.02 * torch.randn(weight.shape))
+            if isinstance(workload, Fits):
+                workload.fit(model, [self.events])
         counters = {"counters": {"step": 0}}
         return LoadedModel(self.folder, self.plugin("workload"), workload, model, counters, "")
 

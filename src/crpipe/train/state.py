@@ -153,7 +153,10 @@ class TrainState:
         try:
             self.model.load_state_dict(state["model"])
         except RuntimeError as error:
-            raise CheckpointError(f"the checkpoint's weights do not fit the model: {error}") from error
+            raise CheckpointError(
+                "the checkpoint's weights do not fit the model: use the version of crpipe that trained it, "
+                f"or begin a new run; {error}"
+            ) from error
         if self.average.keys() != state["average"].keys():
             changed = list_names(self.average.keys() ^ state["average"].keys())
             raise CheckpointError(f"the checkpoint's averaged weights are not those of the model: {changed}")

@@ -99,7 +99,7 @@ class Validator:
 
     Blocks of the sample are divided among the ranks; each has random numbers of its own. So the result is the
     same for any number of ranks, all of them decide alike, and training goes on bit for bit as if nothing had
-    been measured. Without train.validate_steps it measures nothing.
+    been measured. Without train.validate_steps it only calibrates, at the link's end.
 
     stopped: why the link ends early; empty while it goes on.
     """
@@ -114,7 +114,10 @@ class Validator:
         self._receipt_path = plan.campaign.paths.best_receipt(plan.link.name)
         # This rank's blocks, each with its number, which decides on its random numbers.
         self._blocks: list[tuple[int, Events]] = []
-        has_events = any(count_held_out(shards, "validation") for shards in plan.validation)
+        self._calibrates = isinstance(self._workload, Calibrates)
+        has_events = (train.validate_steps or self._calibrates) and any(
+            count_held_out(shards, "validation") for shards in plan.validation
+        )
         if train.validate_steps:
             if not has_events:
                 raise ConfigError(
@@ -123,9 +126,9 @@ class Validator:
                     "split.validation_fraction, or set train.validate_steps: 0"
                 )
             self._blocks = list(self._read_sample(train.validate_events))
-        self._calibrates = isinstance(self._workload, Calibrates) and has_events
-        if isinstance(self._workload, Calibrates) and not self._calibrates:
+        if self._calibrates and not has_events:
             say("no validation events: predicted uncertainties are not calibrated")
+            self._calibrates = False
         self._metric: Metric | None = None
         if train.keep_best:
             self._metric = find_metric(train.keep_best, self._workload, train.workload)

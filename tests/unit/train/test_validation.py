@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 
 import pytest
 import torch
@@ -263,6 +264,39 @@ def test_without_validation_events_nothing_is_calibrated_and_a_person_is_told(tm
     _, checkpoint, told = train(config)
     assert fitted_of(checkpoint) == {"events": 70, "calibrated": 0, "factor": 1}
     assert "no validation events: predicted uncertainties are not calibrated" in told
+
+
+def test_a_fit_sees_training_events_alone_and_a_calibration_validation_events_alone(tmp_path, monkeypatch):
+    """The test part, which judges, is in neither."""
+    config = toy_config(tmp_path, train=FITTED)
+    folder, parts = config.paths().shards(FIRST), ("train", "validation", "test")
+    data = json.loads((folder / "manifest.json").read_text())["data"]
+    shards = [(f"{part}-00000", part, make_events(100, seed)) for seed, part in enumerate(parts, 1)]
+    write_shards(folder, shards, data)
+    seen = {"fit": set(), "deviations": set()}
+    fit, deviations = FittedToy.fit, FittedToy.deviations
+
+    def fit_of(self, model, blocks):
+        blocks = list(blocks)
+        seen["fit"] |= {int(seed) for events in blocks for seed in events.columns["source_file"]}
+        fit(self, model, blocks)
+
+    def deviations_of(self, model, events, generator):
+        seen["deviations"] |= {int(seed) for seed in events.columns["source_file"]}
+        return deviations(self, model, events, generator)
+
+    monkeypatch.setattr(FittedToy, "fit", fit_of)
+    monkeypatch.setattr(FittedToy, "deviations", deviations_of)
+    train(config)
+    assert seen == {"fit": {1}, "deviations": {2}}
+
+
+def test_who_neither_validates_nor_calibrates_needs_no_validation_shards(tmp_path):
+    """A later link goes on where the first link's shards are gone."""
+    config = toy_config(tmp_path)
+    train(config)
+    shutil.rmtree(config.paths().shards(FIRST))
+    train(config, SECOND)
 
 
 def test_a_fit_waits_for_a_link_with_events(tmp_path):

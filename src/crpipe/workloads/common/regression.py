@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import torch
 from torch import Tensor, nn
 
@@ -11,6 +13,17 @@ _HELD_BACK = 5  # one event of so many judges the ridge
 _FEWEST = 25  # events; from fewer nothing is learned
 _ITERATIONS = 5
 _TAIL = 1e-3  # share of the values on either side beyond which no prediction goes
+
+
+Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
+
+
+def begin_at_zero(layer: Layer) -> Layer:
+    """Set a layer to zero and return it: training begins at the prediction that its network corrects."""
+    nn.init.zeros_(layer.weight)
+    assert layer.bias is not None
+    nn.init.zeros_(layer.bias)
+    return layer
 
 
 class QuadraticRegression(nn.Module):

@@ -61,9 +61,8 @@ class TaskOptions(Section):
     )
     beta: float = option(
         0.1,
-        "smooth_l1: where it turns from a square into a line, in units of the task (energy 0.05 GeV, u 24 cm,"
-        " v 68 cm, w 10 cm, time 1 ns, angle 1 rad); gaussian_nll: power of the variance that weighs "
-        "an event, 0: none",
+        "smooth_l1: where it turns from a square into a line, in resolutions of the regression from which "
+        "the network begins; gaussian_nll: power of the variance that weighs an event, 0: none",
         ge=0,
     )
     weight: float = option(1.0, "weight in the sum of all losses", gt=0)
@@ -81,7 +80,7 @@ class RegressorOptions(EncoderOptions):
     )
     head: int = option(64, "width of the layers of each task", ge=8)
     photons_at_50_mev: float = option(
-        85_000.0, "sum of all photons for an energy of 0.05 GeV, about: where training begins", gt=0
+        85_000.0, "sum of all photons for an energy of 0.05 GeV, about: the unit of the light", gt=0
     )
     reweight: tuple[str, ...] = option(
         (),

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from crpipe.workloads.common.formulas import Gelu, atan2
-from crpipe.workloads.common.regression import QuadraticRegression
+from crpipe.workloads.common.regression import QuadraticRegression, begin_at_zero
 from crpipe.workloads.direction.models.grouping import SUMMARY, summarise
 
 if TYPE_CHECKING:
@@ -164,7 +164,9 @@ class SensorTransformer(nn.Module):
         self.feed_forward = nn.ModuleList(
             FeedForward(width, options.feedforward) for _ in range(options.layers)
         )
-        self.head = nn.Sequential(nn.Linear(width, options.head), Gelu(), _last(options.head))
+        self.head = nn.Sequential(
+            nn.Linear(width, options.head), Gelu(), begin_at_zero(nn.Linear(options.head, 3))
+        )
 
     def forward(self, x: Tensor, there: Tensor) -> Tensor:
         """Return a vector for each event: x [E, L, features], there [E, L] false for padding; [E, 3]."""
@@ -185,7 +187,9 @@ class SensorDeepSet(nn.Module):
         hidden = options.hidden
         self.each = nn.Sequential(nn.Linear(features, hidden), nn.SiLU(), nn.Linear(hidden, hidden))
         self.beside = nn.Sequential(nn.Linear(3 * hidden, hidden), nn.SiLU(), nn.Linear(hidden, hidden))
-        self.whole = nn.Sequential(nn.Linear(2 * hidden, hidden), nn.SiLU(), _last(hidden))
+        self.whole = nn.Sequential(
+            nn.Linear(2 * hidden, hidden), nn.SiLU(), begin_at_zero(nn.Linear(hidden, 3))
+        )
 
     def forward(self, x: Tensor, there: Tensor) -> Tensor:
         """Return a vector for each event: x [E, L, features], there [E, L] false for padding; [E, 3]."""
@@ -193,14 +197,6 @@ class SensorDeepSet(nn.Module):
         pooled = _pooled(sensors, there)
         both = torch.cat([sensors, pooled[:, None].expand(-1, sensors.shape[1], -1)], dim=2)
         return self.whole(_pooled(self.beside(both), there))
-
-
-def _last(width: int) -> nn.Linear:
-    """Return a last layer that gives zero: training begins at the regression."""
-    layer = nn.Linear(width, 3)
-    nn.init.zeros_(layer.weight)
-    nn.init.zeros_(layer.bias)
-    return layer
 
 
 def _pooled(x: Tensor, there: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ quantiles show the others.
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import TYPE_CHECKING, Any
 
@@ -151,12 +152,12 @@ def calibration(angle: ArrayLike, kappa: ArrayLike) -> float:
     """
     pairs = np.stack([np.asarray(angle, np.float64), np.asarray(kappa, np.float64)])
     angles, kappas = pairs[:, np.isfinite(pairs).all(axis=0)]
-    low, high = -3.0, 3.0  # powers of ten: the larger kappa, the smaller the circles
+    low, high = 1e-3, 1e3  # the larger kappa, the smaller the circles
     for _ in range(40 if len(kappas) else 0):
-        middle = (low + high) / 2
-        inside = np.mean(shares_inside(angles, 10**middle * kappas) < COVERAGE)
+        middle = math.sqrt(low * high)
+        inside = np.mean(shares_inside(angles, middle * kappas) < COVERAGE)
         low, high = (middle, high) if inside > COVERAGE else (low, middle)
-    return float(10 ** ((low + high) / 2))
+    return math.sqrt(low * high)
 
 
 def expected_angle(share: float, kappa: ArrayLike) -> Floats:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from crpipe.workloads.common.formulas import gelu
+from crpipe.workloads.common.regression import begin_at_zero
 from crpipe.workloads.xec.layout import PHOTONS_VALID, TIME_VALID
 from crpipe.workloads.xec.models.encoder import (
     GridBlock,
@@ -100,8 +101,7 @@ class GridDecoder(nn.Module):
         self.block = GridBlock(options.channels)
         self.unfold = nn.Linear(options.channels, options.decoder * options.patch**2)
         self.refine = nn.Conv2d(options.decoder + CHANNELS + OUTPUTS, options.decoder, 3, padding=1)
-        self.out = nn.Conv2d(options.decoder, OUTPUTS, 1)
-        _begin_at_zero(self.out)
+        self.out = begin_at_zero(nn.Conv2d(options.decoder, OUTPUTS, 1))
 
     def forward(self, seen: Tensor, grid: Tensor, token: Tensor) -> Tensor:
         """Return corrections for all cells of a face: [B, cells, 2].
@@ -128,17 +128,9 @@ class HexDecoder(nn.Module):
         self.own = nn.Linear(CHANNELS + OUTPUTS, options.channels)
         self.block = HexBlock(options.channels, neighbours_of)
         self.norm = nn.LayerNorm(options.channels)
-        self.out = nn.Linear(options.channels, OUTPUTS)
-        _begin_at_zero(self.out)
+        self.out = begin_at_zero(nn.Linear(options.channels, OUTPUTS))
 
     def forward(self, seen: Tensor, nodes: Tensor, token: Tensor) -> Tensor:
         """Return corrections: [B, 73, 2] from seen [B, 73, 6], nodes [B, 73, channels], token [B, width]."""
         x = self.block(nodes + self.own(seen) + self.token(token)[:, None])
         return self.out(self.norm(x))
-
-
-def _begin_at_zero(layer: nn.Conv2d | nn.Linear) -> None:
-    """Start training at the mean of the neighbours, without a correction."""
-    nn.init.zeros_(layer.weight)
-    assert layer.bias is not None
-    nn.init.zeros_(layer.bias)

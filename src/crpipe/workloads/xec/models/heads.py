@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from crpipe.workloads.common.formulas import Gelu
-from crpipe.workloads.common.regression import QuadraticRegression
+from crpipe.workloads.common.regression import QuadraticRegression, begin_at_zero
 from crpipe.workloads.xec.layout import TRUTH, TRUTHS
 from crpipe.workloads.xec.models.encoder import TOKENS, SensorEncoder
 from crpipe.workloads.xec.models.features import SUMS, U_CM, V_CM
@@ -88,23 +88,19 @@ class Head(nn.Module):
             Gelu(),
             nn.Linear(hidden, hidden),
             Gelu(),
-            _last(hidden, outputs),
+            begin_at_zero(nn.Linear(hidden, outputs)),
         )
         self.sums = nn.Sequential(
-            nn.Linear(SUMS, hidden), Gelu(), nn.Linear(hidden, hidden), Gelu(), _last(hidden, outputs)
+            nn.Linear(SUMS, hidden),
+            Gelu(),
+            nn.Linear(hidden, hidden),
+            Gelu(),
+            begin_at_zero(nn.Linear(hidden, outputs)),
         )
 
     def forward(self, tokens: Tensor, sums: Tensor) -> Tensor:
         """Return [B, outputs] from tokens [B, 7, width] and standardised sums [B, SUMS]."""
         return self.layers(tokens.flatten(1)) + self.sums(sums)
-
-
-def _last(hidden: int, outputs: int) -> nn.Linear:
-    """Return a last layer that gives zero: training begins at the regression."""
-    layer = nn.Linear(hidden, outputs)
-    nn.init.zeros_(layer.weight)
-    nn.init.zeros_(layer.bias)
-    return layer
 
 
 class GammaModel(nn.Module):
@@ -119,9 +115,7 @@ class GammaModel(nn.Module):
         self.light = options.photons_at_50_mev
         self.encoder = SensorEncoder(options, places, self.light)
         self.heads = nn.ModuleDict()
-        self.names: list[Truth] = [
-            name for name in TRUTHS if name in options.tasks
-        ]  # whatever order is given
+        self.names: list[Truth] = [name for name in TRUTHS if name in options.tasks]
         for name in self.names:
             outputs = len(UNITS[name]) * (2 if options.tasks[name].loss == "gaussian_nll" else 1)
             self.heads[name] = Head(options.width, options.head, outputs)
