@@ -90,9 +90,10 @@ demo-pelican: $(READY)
 test: $(READY)
 	$(PYTEST) -m "not slow" $(TESTS)
 
+# Integration tests wait for servers, kills and clocks: a third process has their cores meanwhile.
 test-all: $(READY)
 	$(PYTEST) -m slow $$(grep -rlw slow --include='test_*.py' $(TESTS))
-	$(PYTEST) tests/golden tests/integration --ignore tests/integration/test_slurm_failures.py
+	$(PYTEST) -n 3 tests/golden tests/integration --ignore tests/integration/test_slurm_failures.py
 
 # outside of the clone, as the test does it: some messages name the nearest campaign
 golden: $(READY)

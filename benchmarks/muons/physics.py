@@ -20,10 +20,11 @@ from benchmarks.runner import once
 from benchmarks.steppers import stepper_of
 from benchmarks.table import show
 from crpipe.events.batch import Cursor, Events
+from crpipe.inference.measured import measure
 from crpipe.train.schedule import Schedule
 from crpipe.workloads.muons.layout import PRIMARY_IDS
 from crpipe.workloads.muons.scoring import classify, metrics
-from crpipe.workloads.muons.scoring.score import sample_of
+from crpipe.workloads.muons.scoring.score import pair_of
 from crpipe.workloads.muons.simulator.files import resimulate
 from crpipe.workloads.muons.simulator.options import AirShowersOptions
 from crpipe.workloads.muons.simulator.physics import sample_primaries
@@ -179,13 +180,11 @@ def judge(truth: Events, generate: Generate) -> dict[str, float]:
     started = time.process_time()
     given = generate(truth, truth.multiplicity.astype(np.int64))
     speed = len(given.items) / (time.process_time() - started)
-    real, muons, full = sample_of(truth), sample_of(given), sample_of(generate(truth, None))
-    numbers = metrics.binned_distances(real, muons, metrics.group_weights(real.group))
-    numbers["generated_per_s"] = speed
-    for name, side in (("auc_event", muons), ("auc_multiplicity", full), ("auc_full", full)):
-        verdict = classify.compare(real, side, metrics.CLASSIFIERS[name])
-        numbers[name] = float("nan") if verdict is None else verdict.auc()
-    return numbers
+    real, muons = pair_of(truth, given)
+    _, full = pair_of(truth, generate(truth, None))
+    scores = metrics.compare_given(real, muons, classify.judges(real, muons, classify.GIVEN))
+    scores |= metrics.compare(real, full, classify.judges(real, full, classify.OWN))
+    return {**measure(scores, real.group, "judge").numbers, "generated_per_s": speed}
 
 
 PEER, FLOOR = "cr_muons", "floor: simulated again"
@@ -230,7 +229,7 @@ COLUMNS = {
     "generated_per_s": "generated muons/s",
     "w1_log_energy": "W1(log E)",
     "w1_log_energy_error": "its error",
-    "w1_radius_m": "W1(r) [m]",
+    "w1_log_radius": "W1(log r)",
     "auc_event": "AUC event",
     "auc_multiplicity": "AUC multiplicity",
     "auc_full": "AUC full",

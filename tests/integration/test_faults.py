@@ -1,6 +1,6 @@
 """Each verb with one file operation that fails once: no traceback, nothing lost, and again to the same bytes.
 
-A sample of FAULTS=150 cases, chosen by FAULT_SEED, or else by the commit; FAULTS=0 tries every operation with
+A sample of FAULTS=100 cases, chosen by FAULT_SEED, or else by the commit; FAULTS=0 tries every operation with
 every errno (`make test-faults`). FAULT_TABLE=FILE writes how many operations each verb has.
 """
 
@@ -21,7 +21,7 @@ from runs import REPOSITORY, environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.compiler, pytest.mark.timeout(20 * 3600)]
 
-CASES = int(os.environ.get("FAULTS", "150"))
+CASES = int(os.environ.get("FAULTS", "100"))
 WORKERS = 2
 FIRED = 0.9  # the others: operations whose order changes between runs
 

@@ -5,59 +5,51 @@ import subprocess
 
 import numpy as np
 import pytest
-from unit.report.conftest import make_sample
+from scipy.stats import wasserstein_distance
 
-from crpipe.workloads.muons.scoring import metrics
-from crpipe.workloads.muons.scoring.sample import log_energy, radius
+from crpipe.statistics.distances import frechet, kernel, wasserstein
+from crpipe.statistics.groups import value_and_error
 from services import JETNET
 
 pytestmark = pytest.mark.jetnet
+EVENTS = 50_000
 BATCHES = 20
 ASK = """
 import json, sys, warnings
 import numpy as np
 warnings.simplefilter("ignore")
-from jetnet.evaluation import w1p
-bundles = np.load(sys.argv[1])
-given = {"num_eval_samples": int(sys.argv[2]), "num_batches": int(sys.argv[3]), "exclude_zeros": False}
-sides = [bundles[name] for name in ("real", "generated", "real_filled", "generated_filled")]
-print(json.dumps([list(numbers) for numbers in w1p(*sides, **given)]))
+from jetnet.evaluation import fpd, kpd, w1p
+sides = np.load(sys.argv[1])
+real, generated = sides["real"], sides["generated"]
+items = [side[:, :1, None] for side in (real, generated)]
+print(json.dumps({
+    "fpd": [float(each) for each in fpd(real, generated)],
+    "kpd": [float(each) for each in kpd(real, generated)],
+    "w1": [float(np.ravel(each)[0]) for each in w1p(*items, num_eval_samples=10_000, num_batches=20,
+                                                   exclude_zeros=False)],
+}))
 """
-
-
-def padded(sample):
-    """Lay out bundles as JetNet wants them: [events, muons, (log energy, radius)], and which are filled."""
-    width = int(sample.multiplicity.max())
-    filled = np.arange(width) < sample.multiplicity[:, None]
-    features = np.zeros((*filled.shape, 2))
-    features[filled] = np.stack([log_energy(sample.muons), radius(sample.muons)], axis=1)
-    return features, filled
-
-
-def bootstrapped(values, real, generated):
-    """Measure one distance over all muons: its mean over bootstrap samples of events, and its spread."""
-    rng = np.random.default_rng(1)
-    events = len(real.multiplicity)
-    drawn = rng.multinomial(events, np.full(events, 1 / events), (BATCHES, 2)).astype(float)
-    pairs = ((one[real.event], two[generated.event]) for one, two in drawn)
-    found = metrics.wasserstein(values(real), values(generated), pairs)
-    return found.mean(), found.std()
 
 
 @pytest.mark.timeout(600)
 def test_distances_are_those_of_jetnet(tmp_path):
-    real, generated = make_sample(seed=1), make_sample(seed=2, shift=0.05)
-    arrays = dict(zip(("real", "real_filled"), padded(real), strict=True))
-    arrays |= dict(zip(("generated", "generated_filled"), padded(generated), strict=True))
-    np.savez(tmp_path / "bundles.npz", **arrays)
-    numbers = (str(len(real.multiplicity)), str(BATCHES))
-    asked = [JETNET, "-c", ASK, tmp_path / "bundles.npz", *numbers]
-    told = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
-    means, spreads = json.loads(told.splitlines()[-1])
-    observables = (lambda sample: log_energy(sample.muons), lambda sample: radius(sample.muons))
-    for values, theirs, spread in zip(observables, means, spreads, strict=True):
-        ours, error = bootstrapped(values, real, generated)
-        # Two means over as many bootstrap samples each: five standard errors apart at most.
-        assert ours == pytest.approx(theirs, abs=5 * np.hypot(spread, error) / np.sqrt(BATCHES))
-        assert theirs > 5 * spread / np.sqrt(BATCHES)
-        assert 0.4 < error / spread < 2.5
+    rng = np.random.default_rng(1)
+    real, generated = (rng.normal(size=(EVENTS, 5)) @ np.diag([1, 2, 0.5, 1, 1]) for _ in range(2))
+    generated = generated * 1.1 + 0.1
+    np.savez(tmp_path / "features.npz", real=real, generated=generated)
+    asked = [JETNET, "-c", ASK, tmp_path / "features.npz"]
+    answer = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+    theirs = json.loads(answer.splitlines()[-1])
+    every = np.arange(EVENTS)
+    ours = {
+        "fpd": value_and_error(frechet(real, generated, every), every),
+        "kpd": value_and_error(kernel(real, generated), every),
+    }
+    for name, (value, error) in ours.items():
+        expected, spread = theirs[name]
+        assert value == pytest.approx(expected, abs=5 * np.hypot(error, spread)), name
+        assert value > 5 * error, name
+    sides = [(side[:, 0], every) for side in (real, generated)]
+    distance = wasserstein(*sides, every, np.ones(EVENTS), np.zeros(EVENTS, int))(np.ones(EVENTS))
+    assert distance == pytest.approx(wasserstein_distance(real[:, 0], generated[:, 0]), rel=0.05)
+    assert distance == pytest.approx(theirs["w1"][0], abs=5 * theirs["w1"][1])

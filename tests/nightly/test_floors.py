@@ -1,7 +1,7 @@
 """The errors of the AUCs are true: two simulations of the same showers differ from 0.5 by about their errors.
 
 The floor of an AUC needs no model. Each seed draws the held-out showers of a campaign of the demo's size,
-once as its files hold them and once again as `crpipe evaluate` does. Ten seconds of CPU a seed, FLOORS=100
+once as its files hold them and once again as `crpipe evaluate` does. A minute of CPU a seed, FLOORS=100
 seeds: `make test-small`. The numbers are printed: pytest -s.
 """
 
@@ -14,15 +14,17 @@ from crpipe.campaign.readers import open_reader
 from crpipe.config.loading import load_config
 from crpipe.core.ranges import Range
 from crpipe.events.batch import Events, concatenate
-from crpipe.workloads.muons.scoring import metrics
-from crpipe.workloads.muons.scoring.score import sample_of
+from crpipe.statistics.groups import value_and_error
+from crpipe.workloads.muons.scoring import classify
+from crpipe.workloads.muons.scoring.score import pair_of
 from crpipe.workloads.muons.simulator.files import AirShowers, resimulate
 from crpipe.workloads.muons.simulator.options import AirShowersOptions
 from runs import REPOSITORY
 
 SEEDS = int(os.environ.get("FLOORS", "100"))
 SHARES = (0.55, 0.80)  # 0.68 of a Gaussian, 0.60 of Student's t with three degrees of freedom
-NAMES = tuple(metrics.CLASSIFIERS)
+NAMES = (*classify.GIVEN, *classify.OWN)
+EVENTS = 20_000
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(6 * 3600)]
 
 
@@ -38,17 +40,17 @@ def held_out(config, seed, folder):
     reader = open_reader(config.source.reader, config.options("reader"))
     events = concatenate(list(reader.rows(folder / file, {})))
     bulk = np.flatnonzero(events.multiplicity <= config.split.threshold)
-    chosen = np.random.default_rng([seed, 1]).permutation(bulk)[: config.evaluate.events]
+    chosen = np.random.default_rng([seed, 1]).permutation(bulk)[:EVENTS]
     return options, events.take(chosen)
 
 
 def floors(config, seed, folder):
     options, truth = held_out(config, seed, folder)
     again = Events(dict(truth.columns), *resimulate(options, 10_000 + seed, truth.columns))
-    real, generated = sample_of(truth), sample_of(again)
-    found = metrics.classifier_scores(real, generated)
-    assert found.keys() == {*NAMES}
-    return [(found[name].auc(), found[name].error()) for name in NAMES]
+    real, generated = pair_of(truth, again)
+    judged = classify.judges(real, generated, classify.GIVEN | classify.OWN)
+    assert judged.keys() == {*NAMES}
+    return [value_and_error(judged[name].statistic, real.group) for name in NAMES]
 
 
 def test_each_floor_is_within_its_error_of_a_half_as_often_as_it_should_be(tmp_path):

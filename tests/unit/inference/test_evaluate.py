@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from counting import Counting, Echo, Listing, checkpoint_of
+from counting import Counting, Echo, Given, Listing, checkpoint_of
 from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.raw_files import Entry, write_manifest
 from crpipe.core.errors import CheckpointError, ConfigError, PluginError
@@ -22,6 +22,7 @@ from told import Told
 from toy import RANGES, make_events, toy_config, write_shards
 
 FIRST, SECOND, _ = RANGES
+STAGED = {"uri": "file:///data/{range}/*.parquet", "reader": "crpipe.workloads.muons.reading.parquet:Bundles"}
 
 
 @pytest.fixture
@@ -164,6 +165,34 @@ def test_whole_events_are_scored_with_their_items_beside_a_second_simulation(pre
     assert found["metrics"] == []
     table = predictions(folder)
     assert table.column_names[4:] == ["guess", "multiplicity"]
+
+
+def test_without_a_simulator_halves_of_the_truth_are_the_floor(prepared):
+    found = numbers(evaluate(prepared(Echo, source=STAGED)))
+    assert "again" not in found
+    assert found["halves"]["same"] == 0.0
+    assert 0 < found["halves"]["items"] <= found["values"]["items"] / 2
+    assert found["differences"]["halves"]["same"] == 1.0
+
+
+def test_a_generator_is_judged_with_the_true_multiplicities_too(prepared):
+    folder = evaluate(prepared(Given, source=STAGED))
+    assert numbers(folder)["values"]["given"] == 0.0  # its items are ones, those of the truth are not
+    assert numbers(folder)["values"]["counts"] == 1.0
+
+
+def test_fresh_events_take_the_place_of_held_out_ones(prepared):
+    source = {
+        "uri": "synthetic://",
+        "reader": "crpipe.workloads.muons.reading.parquet:Bundles",
+        "simulator": "counting:Again",
+    }
+    folder = evaluate(prepared(Echo, source=source, evaluate={"fresh_groups": 70, "batch_events": 16}))
+    found = numbers(folder)
+    assert (found["part"], found["events"], found["groups"]) == ("fresh", 70, 70)
+    table = predictions(folder)
+    assert table["range"].unique().to_pylist() == ["fresh"]
+    assert table["path"].null_count == table.num_rows == 70
 
 
 def test_lists_are_written_with_their_type_also_where_all_are_empty(prepared, monkeypatch):
