@@ -198,7 +198,7 @@ def _needed(one: Difference) -> str:
     """Describe what the groups resolve, and how many would resolve the tolerance."""
     if not math.isfinite(one.resolves):
         return "its error is not known"
-    text = f"{counted(one.groups, 'group')} resolve {one.resolves:.2g}"
+    text = f"{counted(one.groups, 'group')} resolve {one.reach:.2g}"
     return text if one.needed is None else f"{text}, {one.tolerance:.2g} needs {rounded(one.needed)}"
 
 

@@ -62,11 +62,16 @@ class Difference:
         return errors_needed(self.groups) * self.error
 
     @property
+    def reach(self) -> float:
+        """What cannot be excluded where no difference is seen: 2 errors, beside what a distance is at most."""
+        return self.resolves + max(self.most or 0.0, 0.0)
+
+    @property
     def needed(self) -> int | None:
         """Count the groups that would resolve the tolerance; None without one."""
         if not self.tolerance > 0 or not math.isfinite(self.resolves):
             return None
-        return math.ceil(self.groups * (self.resolves / self.tolerance) ** 2)
+        return math.ceil(self.groups * (self.reach / self.tolerance) ** 2)
 
     @property
     def chance(self) -> float:

@@ -63,6 +63,7 @@ def files(tmp_path):
         OUTLIERS,
         {"w1_time": 0.03, "w1_time_error": 0.002},
         again={"w1_time": 0.02},
+        halves={"w1_time": 0.02},  # no evaluation has both
         baseline={"w1_time": 9.0},
     )
     receipt = json.loads(made.paths.receipt(OUTLIERS).read_text())

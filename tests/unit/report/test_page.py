@@ -74,7 +74,7 @@ def files(tmp_path_factory):
     made.evaluated(
         made.name(1),
         {"w1_time": 1.0, "w1_time_error": 0.1, "auc_event": 0.9, "auc_event_error": 0.01, "bins": 7.0},
-        again={"w1_time": 1.0, "auc_event": 0.51},
+        again={"w1_time": 1.0, "w1_time_error": 0.1, "auc_event": 0.51, "auc_event_error": 0.01},
         groups=375,
     )
     (made.paths.evaluation(made.name(1)) / "time.svg").write_text("<svg/>")
