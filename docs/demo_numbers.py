@@ -5,6 +5,7 @@ Without --write, a number that differs from that of the run by more than three e
 last digits depend on the processor.
 """
 
+import json
 import math
 import re
 import sys
@@ -22,9 +23,16 @@ ERRORS = 3
 
 
 def declared(run):
-    """Return the declared metrics of the last evaluation of a run, as rows."""
-    rows = crpipe.open(run).evaluations.filter(pl.col("declared"))
-    return rows.filter(pl.col("link") == rows["link"][-1]).rename({"error": "value_error"}).to_dicts()
+    """Return the declared metrics of the last evaluation of a run, as rows.
+
+    Those that come from tables are left out: which of their bins is the worst depends on the last digits.
+    """
+    opened = crpipe.open(run)
+    rows = opened.evaluations.filter(pl.col("declared"))
+    last = rows["link"][-1]
+    tables = json.loads((opened.paths.evaluation(last) / "metrics.json").read_text()).get("tables", {})
+    rows = rows.filter((pl.col("link") == last) & ~pl.col("metric").is_in(list(tables)))
+    return rows.rename({"error": "value_error"}).to_dicts()
 
 
 def with_error(value, error):

@@ -63,7 +63,7 @@ class Difference:
 
     @property
     def reach(self) -> float:
-        """What cannot be excluded where no difference is seen: 2 errors, beside what a distance is at most."""
+        """What is not excluded where no difference is seen: 2 errors, and what a distance is at most."""
         return self.resolves + max(self.most or 0.0, 0.0)
 
     @property

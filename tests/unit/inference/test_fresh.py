@@ -1,4 +1,4 @@
-"""Fresh events of an evaluation: one of each new group, by the simulator itself or from files of another seed."""
+"""Fresh events of an evaluation: one of each new group, by the simulator or from files of another seed."""
 
 import numpy as np
 import pytest

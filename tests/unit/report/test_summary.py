@@ -67,7 +67,7 @@ def test_metrics_are_judged_in_words(files):
     assert is_a_clean_box(text)
     assert "verdict differs: AUC of events, 0.390 ± 0.014 from the floor, tolerance 0.02;" in words
     assert "≠ differs: AUC of events (0.390 ± 0.014 from the floor, tolerance 0.02)" in words
-    assert "? cannot tell, with the groups needed: W1 of the time (ns) (2,300)" in words
+    assert "? cannot tell, with the groups needed: W1 of the time (ns) (2,400)" in words
     assert "baseline Share of events found: cannot tell from the baseline: its error is not known" in words
     assert not any(word in words for word in ("good", "reaches"))
     assert "meaning W1 (Wasserstein distance)" in words
