@@ -231,6 +231,15 @@ class Config(Section):
         """Return whether the raw files come from source.simulator."""
         return self.source.uri == SYNTHETIC
 
+    def check_fresh(self) -> None:
+        """Raise ConfigError where fresh events are asked for, and nothing simulates them."""
+        if self.evaluate.fresh_groups and not self.simulates():
+            raise ConfigError(
+                f"evaluate.fresh_groups: {self.evaluate.fresh_groups}, but source.uri is "
+                f"{self.source.uri or 'empty'}: nothing simulates fresh events; set it to 0, or source.uri: "
+                f"{SYNTHETIC}"
+            )
+
     def options(self, section: str = "model") -> Tree:
         """The options of the reader, the simulator or the workload, with their defaults, as plain values."""
         name = self._named(section)

@@ -185,6 +185,7 @@ def evaluate_link(campaign: Campaign, name: str, progress: Progress, *, checkpoi
             make_folder(folder)
         key = settings | {"checkpoint": predictor.trained.sha256}
         if config.evaluate.fresh_groups:
+            config.check_fresh()
             events = fresh_events(campaign, seen, folder, progress)
             _evaluate(_Evaluation(campaign, label, predictor, FRESH, (FRESH,), events), progress)
             keep_results(folder, key)

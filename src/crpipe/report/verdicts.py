@@ -41,7 +41,8 @@ class Verdict:
     """What is seen of one number, or of all.
 
     word: one of the four, empty where there is nothing to compare with. text: how far, and how that is known.
-    needed: where it cannot tell, the groups that would. baseline: BETTER, LIKE, WORSE or CANNOT_TELL; empty
+    worst_bin: of a table, with its value. errors: how many the difference is off. needed: where it cannot
+    tell, the groups that would. baseline: BETTER, LIKE, WORSE or CANNOT_TELL; empty
     without one. beside: the same in a sentence. chance: of such a difference between equal samples.
     """
 
@@ -49,6 +50,8 @@ class Verdict:
     text: str = ""
     baseline: str = ""
     beside: str = ""
+    worst_bin: str = ""
+    errors: float = 0.0
     needed: int | None = None
     chance: float = 1.0
 
@@ -93,6 +96,10 @@ def overall(evaluation: Evaluation) -> Verdict:
         text = f"{title[those[0]]}, {each[those[0]].text}"
         if word == DIFFERS and those[1:]:
             text += f"; and {counted(len(those) - 1, 'number')} more"
+        bins = [name for name in those[1:] if each[name].worst_bin]
+        if word == DIFFERS and bins:
+            worst_of = max(bins, key=lambda name: each[name].errors)
+            text += f", most of all {title[worst_of]}, {each[worst_of].worst_bin}"
     beside = [one.baseline for one in each.values() if one.baseline]
     against = ""
     if beside:
@@ -185,6 +192,8 @@ def _judge(parts: list[Part], level: float) -> Verdict:
     return Verdict(
         word,
         text,
+        worst_bin=f"{key}: {far}" if key else "",
+        errors=one.errors,
         needed=one.needed if word == CANNOT_TELL else None,
         chance=min(one.chance for _, _, one in parts),
     )

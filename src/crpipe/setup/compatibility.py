@@ -48,6 +48,7 @@ def check_fit(config: Config) -> str:
     from crpipe.train.metrics_log import find_loggers
     from crpipe.train.pretrained import find_source
 
+    config.check_fresh()
     campaign, name = Campaign.open(config), config.train.workload
     source, layout = config.source, campaign.layout
     checked = check_data(campaign)

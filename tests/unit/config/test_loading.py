@@ -366,6 +366,14 @@ def test_origin_of_every_leaf_is_known(tmp_path):
     assert origin["run"] == "--set run=b"
 
 
+def test_fresh_events_need_a_source_that_simulates():
+    source = {"uri": "file:///data/{range}/*.parquet"}
+    with pytest.raises(
+        ConfigError, match=r"evaluate.fresh_groups: 100, but source.uri is file:.*set it to 0"
+    ):
+        validate({"source": source, "evaluate": {"fresh_groups": 100}}).check_fresh()
+
+
 @pytest.mark.parametrize("name", ["config.yaml", "demo.yaml"])
 def test_configurations_of_the_repository_are_legal(name):
     load_config([REPOSITORY / "config" / "config.yaml", REPOSITORY / "config" / name])

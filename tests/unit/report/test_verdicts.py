@@ -146,6 +146,14 @@ def test_the_overall_word_is_the_worst_and_names_its_number():
     assert worst.text == "A, 0.2000 ± 0.0014 from the floor, tolerance 0.02; and 1 number more"
 
 
+def test_the_overall_text_names_the_worst_bin_of_the_tables():
+    metrics = (NEAR, Metric("spectrum", "spectrum", better="near", ideal=1.0, tolerance=0.1))
+    values = {"w": 0.7, **SURE, "spectrum": 0.5, "spectrum_error": 0.02}
+    tables = {"spectrum": rows(("low", 1.3, 0.09, 0.001), ("high", 0.5, 0.02, 0.001))}
+    whole = overall(described(*metrics, values=values, again={"w": 0.5, **SURE}, tables=tables))
+    assert whole.text.endswith("and 1 number more, most of all spectrum, high: ratio 0.500 ± 0.020")
+
+
 def test_one_line_says_it_all():
     again, baseline = {"w": 0.5, **SURE}, {"w": 2.0, **SURE}
     assert line(described(NEAR, values=again, again=again)) == "agrees: AUC of events"
