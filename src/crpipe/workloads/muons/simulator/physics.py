@@ -330,12 +330,17 @@ def sample_showers(rng: np.random.Generator, primaries: Primaries, threshold_gev
     activity = rng.standard_gamma(clusters) / clusters
     multiplicity = rng.poisson(mean_multiplicity(primaries, threshold) * activity)
     stretch = rng.standard_normal(len(mass)) * np.sqrt(DEPTH_VARIANCE * mass**DEPTH_MASS)
-    azimuth = rng.random(len(mass)) * 2 * np.pi
-    along = np.sqrt(1 - cosine**2) * np.cos(azimuth) * np.cos(DIP_RAD) + cosine * np.sin(DIP_RAD)
-    across = FIELD_T * np.sqrt(1 - np.clip(along, -1, 1) ** 2)
     return Showers(
-        primaries.energy_gev, mass, cosine, threshold, multiplicity, stretch, BENDING_GEV_PER_T_M * across
+        primaries.energy_gev, mass, cosine, threshold, multiplicity, stretch, bending(rng, cosine)
     )
+
+
+def bending(rng: np.random.Generator, cos_zenith: Floats) -> Floats:
+    """Draw azimuths; return the curvature of a 1 GeV muon's track in the Earth's field [1/m]."""
+    azimuth = rng.random(len(cos_zenith)) * 2 * np.pi
+    level, upright = np.cos(DIP_RAD), np.sin(DIP_RAD)
+    along = np.sqrt(1 - cos_zenith**2) * np.cos(azimuth) * level + cos_zenith * upright
+    return np.asarray(BENDING_GEV_PER_T_M * FIELD_T * np.sqrt(1 - np.clip(along, -1, 1) ** 2))
 
 
 def sample_muons(rng: np.random.Generator, showers: Showers) -> Muons:
