@@ -22,7 +22,7 @@ _LAYERS_M = (4e3, 1e4, 4e4)
 _A = np.array([-186.555305, -94.919, 0.61289, 0.0])
 _B = np.array([1222.6562, 1144.9069, 1305.5948, 540.1778])
 _C_M = np.array([9941.8638, 8781.5355, 6361.4304, 7721.7016])
-_COSINES, _KNOTS = 257, 513
+_COSINES, _KNOTS = 129, 513
 _LEAST_G_CM2 = 1e-3
 
 
@@ -37,7 +37,7 @@ class Air:
 
     def __init__(self, surface_m: float = SURFACE_M) -> None:
         self._surface = surface_m
-        altitude = np.linspace(surface_m, TOP_M, 20_001)
+        altitude = np.linspace(surface_m, TOP_M, 4_001)
         layer = np.digitize((altitude[1:] + altitude[:-1]) / 2, _LAYERS_M)
         middle = _B[layer] / _C_M[layer] * np.exp(-(altitude[1:] + altitude[:-1]) / 2 / _C_M[layer])
         self._log_depth, self._altitude = np.empty((_COSINES, _KNOTS)), np.empty((_COSINES, _KNOTS))

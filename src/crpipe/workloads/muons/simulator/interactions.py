@@ -27,14 +27,16 @@ if TYPE_CHECKING:
 # Particles of a cascade by their PDG numbers: those that interact, of them those that decay (from DECAYING on),
 # and muons. Antinucleons count as nucleons; the model itself decays all others.
 KINDS = (2212, 2112, 211, -211, 321, -321, 130, -13, 13)
-INTERACTING, DECAYING, MUON_PLUS = 7, 2, 7
+INTERACTING, DECAYING, FIRST_KAON = 7, 2, 4
 CHARGES = np.array([1, 0, 1, -1, 1, -1, 0, 1, -1])
 SHORT_LIVED = (310, 3122, 3222, 3112, 3312, 3322, 3334)
 
 LEAST_GEV = 270.0  # of what comes out; the muons of a bundle have more
 STEPS_PER_DECADE = 4
 GRID_GEV = 10 ** np.arange(2.5, 10.01, 1 / STEPS_PER_DECADE)
-EVENTS, DECAYS = 400, 20_000  # of each particle, interactions at each energy
+EVENTS, DECAYS = 3000, 20_000  # of each particle: interactions below FEWER_GEV, fewer above, and decays
+FEWER_GEV, FEWER = 1e4, -0.2
+KAON_SHARE = 0.3  # of these interactions, those of each kaon
 AIR = ((14, 7, 0.788), (16, 8, 0.212))  # mass number, charge and share of its nuclei
 GRAMS_MB = 1660.54  # a nucleon's mass over a millibarn, in g/cm2
 
@@ -95,7 +97,7 @@ def decay_cell(kind: NDArray[Any]) -> NDArray[Any]:
 def final_states(model: str, events: int = EVENTS) -> FinalStates:
     """Read the tables of a model, or fill them first, which takes two minutes of CPU time.
 
-    events: interactions of each particle at each energy. The tables are kept in $XDG_CACHE_HOME/crpipe, by
+    events: interactions of a nucleon or pion at each low energy. The tables are kept in $XDG_CACHE_HOME/crpipe, by
     default ~/.cache/crpipe (0.1 GB). Raise MissingExtra without chromo.
     """
     chromo = require("chromo", extra="cascade", why="to simulate showers as cascades of hadrons")
@@ -112,25 +114,26 @@ def final_states(model: str, events: int = EVENTS) -> FinalStates:
         return FinalStates(*(stored[field.name] for field in fields(FinalStates)))
 
 
-def _fill(model: str, count: int) -> FinalStates:
+def _fill(model: str, events: int) -> FinalStates:
     from chromo import kinematics, models, util  # noqa: PLC0415 - optional
 
     air = util.CompositeTarget([((mass, charge), share) for mass, charge, share in AIR])
     generator = getattr(models, model)(kinematics.FixedTarget(1e5, KINDS[0], air), seed=1)
     for pdg in SHORT_LIVED:
         generator.set_unstable(pdg)
-    events: list[list[tuple[NDArray[Any], ...]]] = []
+    cells: list[list[tuple[NDArray[Any], ...]]] = []
     section = np.empty((INTERACTING, len(GRID_GEV)))
     for kind in range(INTERACTING):
         for step, energy in enumerate(GRID_GEV):
+            number = events * min(1, (energy / FEWER_GEV) ** FEWER) * (1 if kind < FIRST_KAON else KAON_SHARE)
             generator.kinematics = kinematics.FixedTarget(float(energy), KINDS[kind], air)
             section[kind, step] = generator.cross_section().prod
             least = LEAST_GEV / (energy * 10 ** (1 / STEPS_PER_DECADE))  # is drawn for higher energies, too
-            events.append([_kept(each, float(energy), least) for each in generator(count)])
+            cells.append([_kept(each, float(energy), least) for each in generator(int(number) + 2)])
     rng = np.random.default_rng(2)
-    events += [_decayed(rng, KINDS[kind]) for kind in range(DECAYING, INTERACTING)]
-    flat = [event for cell in events for event in cell]
-    first = (np.cumsum([0, *map(len, events)]), np.cumsum([0, *(len(event[0]) for event in flat)]))
+    cells += [_decayed(rng, KINDS[kind]) for kind in range(DECAYING, INTERACTING)]
+    flat = [event for cell in cells for event in cell]
+    first = (np.cumsum([0, *map(len, cells)]), np.cumsum([0, *(len(event[0]) for event in flat)]))
     kind, share, px, py = map(np.concatenate, zip(*flat, strict=True))
     nucleons = sum(mass * share for mass, _, share in AIR)
     return FinalStates(*first, kind, share, px, py, nucleons * GRAMS_MB / section)
