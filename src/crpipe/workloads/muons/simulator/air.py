@@ -5,17 +5,17 @@ Lengths are in m, from the surface along the line; depths in g/cm2, of air passe
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
-from crpipe.workloads.muons.simulator.physics import EARTH_RADIUS_M
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
 
+EARTH_RADIUS_M = 6_374_134.0  # at the surface
 SURFACE_M, TOP_M = 2835.0, 100_000.0  # above the sea: the ice at the South Pole, and where showers begin
 # Linsley's parameters (CORSIKA user's guide, atmosphere 1): the vertical depth is a + b exp(-altitude / c).
 _LAYERS_M = (4e3, 1e4, 4e4)
@@ -65,6 +65,12 @@ class Air:
         least = np.log(_LEAST_G_CM2)
         passed = (np.log(depth + _LEAST_G_CM2) - least) / (surface - least)
         return self.length(_between(self._altitude, cosine, np.minimum(passed, 1)), cosine)
+
+
+@cache
+def standard_air() -> Air:
+    """Return the air above the ice at the South Pole."""
+    return Air()
 
 
 def _between(table: Floats, cosine: Floats, at: Floats) -> Floats:

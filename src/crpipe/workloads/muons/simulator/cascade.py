@@ -12,12 +12,11 @@ import numpy as np
 
 from crpipe.events.batch import cuts
 from crpipe.workloads.common.simulators import joined, taken
-from crpipe.workloads.muons.simulator.air import TOP_M, Air
+from crpipe.workloads.muons.simulator.air import TOP_M, standard_air
 from crpipe.workloads.muons.simulator.files import AirShowers
 from crpipe.workloads.muons.simulator.interactions import (
     CHARGES,
     DECAY_M_PER_GEV,
-    DECAYING,
     GRID_GEV,
     INTERACTING,
     STEPS_PER_DECADE,
@@ -34,13 +33,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from crpipe.workloads.muons.simulator.air import Air
     from crpipe.workloads.muons.simulator.options import CascadeOptions
     from crpipe.workloads.muons.simulator.physics import Primaries
 
     Floats = NDArray[np.float64]
 
 CHUNK, CHUNK_SECONDARIES = 1 << 14, 1 << 19  # particles followed at once, and what comes out of them
-# Loss of muons in air: ionisation [GeV cm2/g] and radiation [cm2/g], at 0.3 to 3 TeV (Review of Particle Physics).
+# Loss of 0.3 to 3 TeV muons in air (Review of Particle Physics): ionisation [GeV cm2/g], radiation [cm2/g].
 AIR_IONISATION, AIR_RADIATION = 2.6e-3, 3.4e-6
 
 
@@ -48,8 +48,8 @@ AIR_IONISATION, AIR_RADIATION = 2.6e-3, 3.4e-6
 class Particles:
     """P particles of cascades: shower [P] int32, kind [P] int8 (index of KINDS), others [P] float64.
 
-    energy [GeV]; length: what is left of the axis down to the surface [m]; x, y [m] and slopes [rad] are those
-    of ``Muons``.
+    energy [GeV]; length: what is left of the axis down to the surface [m]; x, y [m] and slopes [rad]: as in
+    ``Muons``.
     """
 
     shower: NDArray[np.int32]
@@ -97,7 +97,7 @@ def follow(
 
     Return the muons at the surface in the order of the showers.
     """
-    air = air or Air()
+    air = air or standard_air()
     threshold = np.maximum(threshold_gev, MUON_THRESHOLD_GEV)
     cosine = primaries.cos_zenith
     curvature, azimuth = bending(rng, cosine), rng.random(len(cosine)) * 2 * np.pi
@@ -133,7 +133,7 @@ def _nucleons(rng: np.random.Generator, primaries: Primaries, air: Air) -> Parti
 def _next_events(
     rng: np.random.Generator, states: FinalStates, particles: Particles, cosine: Floats, air: Air
 ) -> tuple[Particles, NDArray[np.int64]]:
-    """Move hadrons to where they interact or decay; drop those that reach the surface. Return also the cells."""
+    """Move hadrons to where they interact or decay, and name the cells; drop those that reach the surface."""
     kind = particles.kind.astype(np.int64)
     at = np.clip(np.log10(particles.energy / GRID_GEV[0]) * STEPS_PER_DECADE, 0, len(GRID_GEV) - 1.0)
     step = (at + rng.random(len(at))).astype(np.int64)  # one of the neighbours, the nearer the more often

@@ -1,4 +1,4 @@
-"""What comes out of interactions with air and of decays: tables, filled once with a model of the package chromo.
+"""What comes out of interactions with air and of decays: tables, filled once with a model from chromo.
 
 In: the name of a model, SIBYLL in one of its versions. Out: ``FinalStates``, from which a cascade draws.
 """
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-# Particles of a cascade by their PDG numbers: those that interact, of them those that decay (from DECAYING on),
-# and muons. Antinucleons count as nucleons; the model itself decays all others.
+# Particles of a cascade by their PDG numbers: those that interact, of which those from DECAYING on decay, and
+# muons. Antinucleons count as nucleons; the model itself decays all others.
 KINDS = (2212, 2112, 211, -211, 321, -321, 130, -13, 13)
 INTERACTING, DECAYING, FIRST_KAON = 7, 2, 4
 CHARGES = np.array([1, 0, 1, -1, 1, -1, 0, 1, -1])
@@ -40,7 +40,7 @@ KAON_SHARE = 0.3  # of these interactions, those of each kaon
 AIR = ((14, 7, 0.788), (16, 8, 0.212))  # mass number, charge and share of its nuclei
 GRAMS_MB = 1660.54  # a nucleon's mass over a millibarn, in g/cm2
 
-# Review of Particle Physics 2024: masses [GeV], c times lifetime [m] and the decays with a muon, pion or kaon.
+# Review of Particle Physics 2024: masses [GeV], c times lifetime [m], and the decays with a muon or a pion.
 PION, NEUTRAL_PION, KAON, NEUTRAL_KAON, MUON, ELECTRON = 0.13957, 0.13498, 0.49368, 0.49761, 0.10566, 0.00051
 DECAY_M_PER_GEV = np.array([np.inf, np.inf, *[7.8045 / PION] * 2, *[3.711 / KAON] * 2, 15.34 / NEUTRAL_KAON])
 _MASS = {211: PION, 111: NEUTRAL_PION, 13: MUON, 11: ELECTRON, 12: 0.0}
@@ -97,8 +97,8 @@ def decay_cell(kind: NDArray[Any]) -> NDArray[Any]:
 def final_states(model: str, events: int = EVENTS) -> FinalStates:
     """Read the tables of a model, or fill them first, which takes two minutes of CPU time.
 
-    events: interactions of a nucleon or pion at each low energy. The tables are kept in $XDG_CACHE_HOME/crpipe, by
-    default ~/.cache/crpipe (0.1 GB). Raise MissingExtra without chromo.
+    events: interactions of a nucleon or pion at each low energy. The tables are kept (0.1 GB) in
+    $XDG_CACHE_HOME/crpipe, by default ~/.cache/crpipe. Raise MissingExtra without chromo.
     """
     chromo = require("chromo", extra="cascade", why="to simulate showers as cascades of hadrons")
     recipe = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
@@ -134,9 +134,9 @@ def _fill(model: str, events: int) -> FinalStates:
     cells += [_decayed(rng, KINDS[kind]) for kind in range(DECAYING, INTERACTING)]
     flat = [event for cell in cells for event in cell]
     first = (np.cumsum([0, *map(len, cells)]), np.cumsum([0, *(len(event[0]) for event in flat)]))
-    kind, share, px, py = map(np.concatenate, zip(*flat, strict=True))
+    particles = map(np.concatenate, zip(*flat, strict=True))
     nucleons = sum(mass * share for mass, _, share in AIR)
-    return FinalStates(*first, kind, share, px, py, nucleons * GRAMS_MB / section)
+    return FinalStates(*first, *particles, nucleons * GRAMS_MB / section)
 
 
 def _kept(final: Any, energy: float, least: float) -> tuple[NDArray[Any], ...]:
