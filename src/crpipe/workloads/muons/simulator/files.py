@@ -102,8 +102,8 @@ class AirShowers(NumberedSimulator["AirShowersOptions"]):
     ) -> tuple[NDArray[np.int64], Callable[[int, int], Muons]]:
         """Simulate the showers of N primaries above thresholds [N].
 
-        Return the numbers of muons at the surface [N], and what draws the muons of showers [first, last): their
-        ``shower`` counts from 0. It is called once for each shower, in order.
+        Return the numbers of muons at the surface [N], and what draws those of showers [first, last), with
+        ``shower`` from 0 on. It is called once for each shower, in order.
         """
         showers = sample_showers(rng, primaries, threshold_gev)
         return showers.multiplicity, lambda first, last: sample_muons(rng, taken(showers, slice(first, last)))

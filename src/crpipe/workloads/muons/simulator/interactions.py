@@ -134,9 +134,9 @@ def _fill(model: str, events: int) -> FinalStates:
     cells += [_decayed(rng, KINDS[kind]) for kind in range(DECAYING, INTERACTING)]
     flat = [event for cell in cells for event in cell]
     first = (np.cumsum([0, *map(len, cells)]), np.cumsum([0, *(len(event[0]) for event in flat)]))
-    particles = map(np.concatenate, zip(*flat, strict=True))
+    kinds, shares, px, py = map(np.concatenate, zip(*flat, strict=True))
     nucleons = sum(mass * share for mass, _, share in AIR)
-    return FinalStates(*first, *particles, nucleons * GRAMS_MB / section)
+    return FinalStates(*first, kinds, shares, px, py, nucleons * GRAMS_MB / section)
 
 
 def _kept(final: Any, energy: float, least: float) -> tuple[NDArray[Any], ...]:

@@ -249,14 +249,11 @@ def _scatter(
 # Number of muons: NORM A / E (En / E)^p (1 - E / En)^q per GeV, which scales as Elbert's law (Gaisser, Cosmic
 # Rays and Particle Physics, 1990: p = 0.757), times the chance that a parent decays rather than interacts.
 # Elbert's 1 / (E c) is its limit far above the critical energy of pions; here it is that of Gaisser's flux
-# of muons, for pions and kaons (Review of Particle Physics, Cosmic Rays). NORM, p and q are fitted to cascades
-# of protons with SIBYLL 2.3d (cascade.py) and to the flux of MCEq, all above MUON_THRESHOLD_GEV.
+# of muons, for pions and kaons (Review of Particle Physics, Cosmic Rays). NORM, p and q are fitted to proton
+# cascades with SIBYLL 2.3d (cascade.py) and to the flux of MCEq, all above MUON_THRESHOLD_GEV.
 MUON_THRESHOLD_GEV = 273.0
 NORM, SCALING_INDEX, END_POINT = 0.218, 0.793, 3.37
-DECAYS = (
-    (1.0, 1.1 / 115.0),
-    (0.054, 1.1 / 850.0),
-)  # of pions and kaons: share, and 1 / critical energy [1/GeV]
+DECAYS = ((1.0, 1.1 / 115.0), (0.054, 1.1 / 850.0))  # pions, kaons: share and 1 / critical energy [1/GeV]
 CLUSTERS, CLUSTERS_RISE = 6.0, 0.14  # k of the negative binomial is 6 A (En / 100 TeV)^0.14
 
 _QUADRATURE = np.polynomial.legendre.leggauss(12)
@@ -270,17 +267,9 @@ MOMENTUM_GEV, MOMENTUM_SHAPE, MOMENTUM_RISE = 0.375, 2.0, 0.06  # mean transvers
 DEPTH_G_CM2, DEPTH_PRIMARY, DEPTH_MUON = 128.2, 0.188, -0.219  # geometric mean depth, 100 TeV and 500 GeV
 DEEPEST_G_CM2, DEEPEST_MUON = 335.0, -0.12  # its limit: deeper, in denser air, parents interact
 DEPTH_VARIANCE, DEPTH_FALL = 1.3, -0.16  # of its logarithm, from muon to muon
-SHARED_VARIANCE, SHARED_FALL, SHARED_MASS = (
-    0.42,
-    -0.33,
-    -0.65,
-)  # the part that a shower's muons have in common
+SHARED_VARIANCE, SHARED_FALL, SHARED_MASS = 0.42, -0.33, -0.65  # what a shower's muons share of it
 LARGEST_VARIANCE = 1.7
-LEVER_MEAN, LEVER_SPREAD, LEVER_ZENITH = (
-    0.34,
-    0.45,
-    0.8,
-)  # of the logarithm of the lever arm over the distance
+FLIGHT_G_CM2, FLIGHT_ZENITH = 115.0, 0.4  # of a parent: mean, and power of the cosine
 
 # Earth's field at the South Pole.
 FIELD_T, DIP_RAD = 54e-6, np.deg2rad(72.5)
@@ -342,7 +331,7 @@ class Spectrum:
         pull = [inverse * cosine * threshold for _, inverse in DECAYS]
         parts = [share / (1 + each) for (share, _), each in zip(DECAYS, pull, strict=True)]
         steeper = sum(part * each / (1 + each) for part, each in zip(parts, pull, strict=True)) / sum(parts)
-        return cls(nucleon, cosine, threshold, 1 + SCALING_INDEX + steeper)
+        return cls(nucleon, cosine, threshold, np.asarray(1 + SCALING_INDEX + steeper))
 
     def proposed(self, uniform: Any) -> Floats:
         """Map uniform variates to energies of the power law, between threshold and end point."""
@@ -421,13 +410,13 @@ def sample_energies(rng: np.random.Generator, showers: Showers) -> Floats:
 def _sample_chunk(rng: np.random.Generator, showers: Showers, shower: NDArray[np.int32], air: Air) -> Muons:
     parents = taken(showers, shower)
     energy = sample_energies(rng, parents)
-    distance = _production_distance(rng, parents, energy, air)
+    depth = _production_depth(rng, parents, energy, air)
+    distance = air.length_at(depth, parents.cos_zenith)
     momentum = rng.standard_gamma(MOMENTUM_SHAPE, len(parents)) * (MOMENTUM_GEV / MOMENTUM_SHAPE)
     angle = momentum * (energy / 330.0) ** MOMENTUM_RISE / energy
-    # A parent already flies apart from the axis, so the lever arm is longer than the muon's own way, above all
-    # in steep showers, where the parent's way is a larger part of both.
-    longer = LEVER_MEAN + LEVER_SPREAD * rng.standard_normal(len(parents))
-    lever = distance * np.exp(longer * parents.cos_zenith**LEVER_ZENITH)
+    # A parent flies apart from the axis, too: the lever arm begins where it was made, higher than the muon.
+    flight = FLIGHT_G_CM2 * parents.cos_zenith**FLIGHT_ZENITH * rng.standard_exponential(len(parents))
+    lever = air.length_at(depth**2 / (depth + flight), parents.cos_zenith)
     # The shower's own azimuth is uniform, so each muon may take its bending along a direction of its own: the
     # positions are then isotropic at every depth, and no rotation is needed there.
     charge = np.where(rng.random(len(parents)) < POSITIVE_SHARE, 1.0, -1.0)
@@ -449,8 +438,8 @@ def _depth_variances(nucleon_gev: Floats, mass_number: Floats) -> tuple[Floats, 
     return shared, both - shared
 
 
-def _production_distance(rng: np.random.Generator, showers: Showers, energy: Floats, air: Air) -> Floats:
-    """Draw the distance [m] between each muon's production and the surface; none is below the surface."""
+def _production_depth(rng: np.random.Generator, showers: Showers, energy: Floats, air: Air) -> Floats:
+    """Draw the air passed before each muon's production [g/cm2], none of it below the surface."""
     from scipy.special import digamma  # noqa: PLC0415 - 0.1 s that only the simulator needs
 
     nucleon, cosine = showers.energy_gev / showers.mass_number, showers.cos_zenith
@@ -467,4 +456,4 @@ def _production_distance(rng: np.random.Generator, showers: Showers, energy: Flo
     while len(below):
         depth[below] = rng.standard_gamma(shape[below]) * np.minimum(scale, ground)[below]
         below = below[depth[below] > ground[below]]
-    return air.length_at(depth, cosine)
+    return depth
