@@ -102,8 +102,8 @@ def follow(
     cosine = primaries.cos_zenith
     curvature, azimuth = bending(rng, cosine), rng.random(len(cosine)) * 2 * np.pi
     field = curvature * np.cos(azimuth), curvature * np.sin(azimuth)
-    parts = []
     pending = _nucleons(rng, primaries, air)
+    parts = [_at_surface(taken(pending, slice(0)), cosine, field, air)]
     while len(pending):
         batch, pending = taken(pending, slice(-CHUNK, None)), taken(pending, slice(0, -CHUNK))
         batch, cell = _next_events(rng, states, batch, cosine[batch.shower], air)
