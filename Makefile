@@ -139,8 +139,14 @@ test-numerics: $(READY)
 test-small: $(READY)
 	FLOORS=$(FLOORS) $(BIN)/python -m pytest -s -q tests/nightly/test_floors.py
 
-test-physics: $(READY)
+test-physics: $(READY) .venv-showers/.installed
 	$(BIN)/python -m pytest -s -q tests/physics
+
+# Files of others with showers, and what reads them: 80 MB that nothing else needs.
+.venv-showers/.installed: Makefile
+	$(PYTHON) -m venv .venv-showers
+	.venv-showers/bin/pip install -q corsikaio==0.6.1 km3net_testdata==0.4.31 numpy==2.4.6
+	touch $@
 
 test-clean-install:
 	PYTHON="$(PYTHON)" TORCH="$(TORCH)" workflow/scripts/test-clean-install
