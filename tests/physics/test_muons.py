@@ -112,7 +112,7 @@ def test_flux_at_the_surface_and_intensity_in_ice():
 
 
 def test_flux_of_the_cascade(states):
-    """Nucleons of H3a, whose showers are those of the nuclei: muons of 0.3 to 4.5 TeV beside MCEq, 10 % and errors."""
+    """Muons of 0.3 to 4.5 TeV from the nucleons of H3a beside MCEq (10 %, and errors)."""
     edges = 10 ** np.arange(2.45, 3.66, 0.2)
     for zenith, published in MCEQ.items():
         cosine, counts = np.cos(np.deg2rad(zenith)), []

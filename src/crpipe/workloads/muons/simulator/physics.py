@@ -256,7 +256,7 @@ NORM, SCALING_INDEX, END_POINT = 0.218, 0.793, 3.37
 DECAYS = ((1.0, 1.1 / 115.0), (0.054, 1.1 / 850.0))  # pions, kaons: share and 1 / critical energy [1/GeV]
 CLUSTERS, CLUSTERS_RISE = 6.0, 0.14  # k of the negative binomial is 6 A (En / 100 TeV)^0.14
 
-_QUADRATURE = np.polynomial.legendre.leggauss(12)
+_QUADRATURE = np.polynomial.legendre.leggauss(8)
 _NODES = tuple(((node + 1) / 2, weight / 2) for node, weight in zip(*_QUADRATURE, strict=True))
 
 # Effective cosine of the zenith angle at production (Chirkin, hep-ph/0407078).
@@ -325,13 +325,12 @@ class Spectrum:
 
     @classmethod
     def of(cls, primaries: Primaries | Showers, threshold_gev: Floats) -> Spectrum:
-        """Describe the muons of primaries; no muon has more energy than a nucleon."""
+        """Describe the muons of primaries, whose nucleons have more energy than the thresholds."""
         nucleon, cosine = primaries.energy_gev / primaries.mass_number, effective_cosine(primaries.cos_zenith)
-        threshold = np.minimum(threshold_gev, nucleon)
-        pull = [inverse * cosine * threshold for _, inverse in DECAYS]
+        pull = [inverse * cosine * threshold_gev for _, inverse in DECAYS]
         parts = [share / (1 + each) for (share, _), each in zip(DECAYS, pull, strict=True)]
         steeper = sum(part * each / (1 + each) for part, each in zip(parts, pull, strict=True)) / sum(parts)
-        return cls(nucleon, cosine, threshold, np.asarray(1 + SCALING_INDEX + steeper))
+        return cls(nucleon, cosine, threshold_gev, np.asarray(1 + SCALING_INDEX + steeper))
 
     def proposed(self, uniform: Any) -> Floats:
         """Map uniform variates to energies of the power law, between threshold and end point."""
@@ -352,9 +351,12 @@ class Spectrum:
 
 
 def mean_multiplicity(primaries: Primaries, threshold_gev: float | Floats) -> Floats:
-    """Mean number of muons above ``threshold_gev`` at the surface, [N]."""
-    threshold: Floats = np.asarray(threshold_gev, np.float64)
-    return primaries.mass_number * Spectrum.of(primaries, threshold).total()
+    """Mean number of muons above ``threshold_gev`` at the surface, [N]; 0 for nucleons of less energy."""
+    threshold, mean = np.broadcast_to(threshold_gev, len(primaries)), np.zeros(len(primaries))
+    possible = primaries.energy_gev > threshold * primaries.mass_number
+    some = taken(primaries, possible)
+    mean[possible] = some.mass_number * Spectrum.of(some, threshold[possible]).total()
+    return mean
 
 
 def clusters(primaries: Primaries) -> Floats:
