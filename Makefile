@@ -13,8 +13,8 @@
 #              as root, with mmdebstrap; a quarter of an hour
 # make test-slurm   everything that a cluster does to a campaign, on a Slurm of its own; a quarter of an hour
 # make fuzz    damaged and malformed files of every kind: FUZZ_CASES=N (5000) of them, chosen by FUZZ_SEED=S (1)
-# make test-kills   KILLS=N (200) kills of running campaigns, and CUTS=N (200) power cuts of each verb, chosen by
-#              KILL_SEED=S (1)
+# make test-kills   KILLS=N (200) kills of running campaigns, ten of each other workload's, and CUTS=N (200) power cuts
+#              of each verb, chosen by KILL_SEED=S (1)
 # make test-file-systems   a campaign on a bindfs mount, and one whose deleted files get the hidden names of NFS
 # make test-faults   each file operation of each verb fails once with each errno that it can give: FAULTS=N (0: all, days;
 #              6000) of the cases, chosen by FAULT_SEED=S (1); writes docs/file-operations.md
@@ -55,6 +55,9 @@ FLOORS ?= 100
 FAULTS ?= 6000
 FAULT_SEED ?= 1
 
+# In the order of tests/support/long_tests.py.
+PYTEST = $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
+
 # Its slow tests are part of test-all, all others of test.
 TESTS := tests/unit tests/properties tests/fuzz tests/outside src/crpipe/contract
 
@@ -85,11 +88,11 @@ demo-pelican: $(READY)
 	workflow/scripts/demo-pelican $(BIN) $(FEDERATION)
 
 test: $(READY)
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow" $(TESTS)
+	$(PYTEST) -m "not slow" $(TESTS)
 
 test-all: $(READY)
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m slow $(TESTS)
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/golden tests/integration --ignore tests/integration/test_slurm_failures.py
+	$(PYTEST) -m slow $$(grep -rlw slow --include='test_*.py' $(TESTS))
+	$(PYTEST) tests/golden tests/integration --ignore tests/integration/test_slurm_failures.py
 
 # outside of the clone, as the test does it: some messages name the nearest campaign
 golden: $(READY)
@@ -123,6 +126,8 @@ nightly: $(READY)
 
 test-kills: $(READY)
 	CRPIPE_KILLS=$(KILLS) CRPIPE_KILL_SEED=$(KILL_SEED) $(BIN)/python -m pytest -s -q tests/integration/test_kills.py
+	CRPIPE_KILLS=$(KILLS) $(BIN)/python -m pytest -q -k killed_ten_times tests/integration/test_direction.py \
+		tests/integration/test_xec.py
 	CRPIPE_CUTS=$(CUTS) CRPIPE_CUT_SEED=$(KILL_SEED) $(BIN)/python -m pytest -s -q \
 		tests/integration/test_power_cuts.py tests/integration/federation/test_login_power_cuts.py
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 
 # Tests run beside each other, and threads that wait for a busy core spin: 171 CPU seconds instead of 101.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -33,6 +34,14 @@ PARQUET = {
 def shorter_looks(monkeypatch):
     """What is not there in a test does not come late, but for the tests of that."""
     monkeypatch.setattr("crpipe.core.causes._SOON_S", 1.0)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """A training in this process leaves as many threads as it asked for, which then wait for each other."""
+    yield
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
 
 
 def _table(columns):

@@ -216,15 +216,7 @@ def test_a_file_in_the_place_of_the_results_directory_is_named(begun):
     assert "a file is where a directory is needed" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("program", "number"),
-    [
-        ("snakemake", signal.SIGINT),
-        ("snakemake", signal.SIGTERM),
-        ("crpipe", signal.SIGINT),
-        ("crpipe", signal.SIGTERM),
-    ],
-)
+@pytest.mark.parametrize(("program", "number"), [("snakemake", signal.SIGTERM), ("crpipe", signal.SIGINT)])
 def test_a_stopped_workflow_ends_with_a_snapshot_and_is_resumed(split, finished, tmp_path, program, number):
     """The signal goes to the head alone; the same command ends with the same checkpoints."""
     campaign = split.copy(tmp_path / "campaign")

@@ -3,12 +3,16 @@
 import csv
 import json
 import re
+import subprocess
 
+import numpy as np
+import onnxruntime
 import pyarrow.parquet as pq
 import pytest
 
+from crpipe.workloads.direction.layout import unit_vectors
 from prometheus_files import nested_table
-from runs import REPOSITORY, Campaign, follow
+from runs import BIN, REPOSITORY, Campaign, environment, follow
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 PAGE = (REPOSITORY / "docs" / "direction.md").read_text()
@@ -60,6 +64,25 @@ def test_the_submission_has_one_row_for_each_event_in_their_order(campaign):
     assert ids == pq.read_table(campaign / "new/test_meta.parquet")["event_id"].to_pylist()
     assert ids == sorted(ids)
     assert all(0 <= float(row[1]) < 6.2832 and 0 <= float(row[2]) <= 3.1416 for row in rows[1:])
+
+
+def test_the_exported_graph_gives_the_same_directions_from_raw_pulses(campaign, tmp_path):
+    batch, out = campaign / "new/test/batch_661.parquet", tmp_path / "predicted.parquet"
+    words = ["--config", "kaggle.yaml", "predict", "--checkpoint", "best", "--in", str(batch)]
+    words += ["--table", "meta=new/test_meta.parquet", "--out", str(out)]
+    subprocess.run([BIN / "crpipe", *words], cwd=campaign, env=environment({}), check=True)
+    wanted, raw = pq.read_table(out), pq.read_table(batch)
+    session = onnxruntime.InferenceSession(campaign / "direction-model" / "direction.onnx")
+    names = ("sensor_id", "time", "charge", "auxiliary")
+    pulses = np.stack([raw[name].to_numpy().astype(np.float32) for name in names], axis=1)
+    ids, counts = np.unique(raw["event_id"].to_numpy(), return_counts=True)
+    assert wanted["event_id"].to_pylist() == ids.tolist()
+    for events in (1, 7, len(ids)):
+        inputs = {"pulses": pulses[: counts[:events].sum()], "multiplicity": counts[:events]}
+        direction, length = session.run(None, inputs)
+        there = unit_vectors(wanted["azimuth"][:events], wanted["zenith"][:events])
+        assert np.abs(direction - there).max() < 1e-5
+        assert np.abs(length / wanted["kappa"][:events].to_numpy() - 1).max() < 1e-5
 
 
 def test_the_files_of_prometheus_are_split(campaign):

@@ -298,6 +298,13 @@ def aimed(campaign, command, verb, place, which, kind, folder):
         assert remaining(campaign) == []
 
 
+def killed_in_training(campaign, folder):
+    """Kill the first training of a workflow while it writes its second snapshot."""
+    aimed(campaign, campaign.command("--cores 1"), "train", "/.snapshot-", 2, ("job", "KILL"), folder)
+    assert list(campaign.run.glob("store/*/snapshot-*.pt"))
+    assert not [path for path in campaign.run.glob("ranges/*.json") if ".best" not in path.name]
+
+
 def check_nothing_was_lost(campaign, finished):
     """Run the same command again, undisturbed: all is as in a campaign that nobody killed."""
     campaign.snakemake("--cores 2")
