@@ -36,7 +36,7 @@ BUDGET = {
     "inference": (11, 2830),
     "check": (7, 1655),
     "setup": (5, 1220),
-    "workloads": (69, 13700),
+    "workloads": (72, 14290),
     "workflow": (7, 1585),
     "cli": (8, 2145),
     "api": (2, 505),

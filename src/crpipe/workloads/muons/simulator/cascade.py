@@ -45,7 +45,7 @@ AIR_IONISATION, AIR_RADIATION = 2.6e-3, 3.4e-6
 
 
 @dataclass(slots=True)
-class Particles:
+class CascadeParticles:
     """P particles of cascades: shower [P] int32, kind [P] int8 (index of KINDS), others [P] float64.
 
     energy [GeV]; length: what is left of the axis down to the surface [m]; x, y [m] and slopes [rad]: as in
@@ -120,19 +120,19 @@ def follow(
     return taken(muons, np.argsort(muons.shower, kind="stable"))
 
 
-def _nucleons(rng: np.random.Generator, primaries: Primaries, air: Air) -> Particles:
+def _nucleons(rng: np.random.Generator, primaries: Primaries, air: Air) -> CascadeParticles:
     """Start the nucleons of each nucleus at the top of the air, half of them neutrons in the mean."""
     mass = primaries.mass_number.astype(np.int64)
     shower = np.repeat(np.arange(len(mass), dtype=np.int32), mass)
     kind = ((rng.random(len(shower)) < 1 / 2) & (mass[shower] > 1)).astype(np.int8)
     length = air.length(np.full(len(shower), TOP_M), primaries.cos_zenith[shower])
     flat = np.zeros((4, len(shower)))
-    return Particles(shower, kind, (primaries.energy_gev / mass)[shower], length, *flat)
+    return CascadeParticles(shower, kind, (primaries.energy_gev / mass)[shower], length, *flat)
 
 
 def _next_events(
-    rng: np.random.Generator, states: FinalStates, particles: Particles, cosine: Floats, air: Air
-) -> tuple[Particles, NDArray[np.int64]]:
+    rng: np.random.Generator, states: FinalStates, particles: CascadeParticles, cosine: Floats, air: Air
+) -> tuple[CascadeParticles, NDArray[np.int64]]:
     """Move hadrons to where they interact or decay, and name the cells; drop those that reach the surface."""
     kind = particles.kind.astype(np.int64)
     at = np.clip(np.log10(particles.energy / GRID_GEV[0]) * STEPS_PER_DECADE, 0, len(GRID_GEV) - 1.0)
@@ -154,10 +154,10 @@ def _next_events(
 def _secondaries(
     rng: np.random.Generator,
     states: FinalStates,
-    parents: Particles,
+    parents: CascadeParticles,
     event: NDArray[np.int64],
     threshold: Floats,
-) -> Particles:
+) -> CascadeParticles:
     """Take what comes out of tabulated events, each turned about its axis, above the showers' thresholds."""
     first = states.particle[event]
     count = states.particle[event + 1] - first
@@ -175,7 +175,7 @@ def _secondaries(
     return rest
 
 
-def _at_surface(particles: Particles, cosine: Floats, field: tuple[Floats, Floats], air: Air) -> Muons:
+def _at_surface(particles: CascadeParticles, cosine: Floats, field: tuple[Floats, Floats], air: Air) -> Muons:
     """Carry muons to the surface, with the mean energy loss and bent by the Earth's field."""
     shower, length = particles.shower, particles.length
     line = cosine[shower]

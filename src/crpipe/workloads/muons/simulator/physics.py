@@ -447,10 +447,8 @@ def _production_depth(rng: np.random.Generator, showers: Showers, energy: Floats
     nucleon, cosine = showers.energy_gev / showers.mass_number, showers.cos_zenith
     free = DEPTH_G_CM2 * (nucleon / 1e5) ** DEPTH_PRIMARY * (energy / 500.0) ** DEPTH_MUON
     deepest = DEEPEST_G_CM2 * (energy / 500.0) ** DEEPEST_MUON
-    own = _depth_variances(nucleon, showers.mass_number)[1]
-    shape = (1 + np.sqrt(1 + 2 * own)) / (
-        2 * own
-    )  # of a gamma variate: the variance of its logarithm, inverted
+    within = _depth_variances(nucleon, showers.mass_number)[1]
+    shape = (1 + np.sqrt(1 + 2 * within)) / (2 * within)  # a gamma variate whose logarithm varies so much
     scale = np.exp(showers.stretch - digamma(shape)) * free / (1 + (free / deepest) ** 4) ** 0.25
     depth = rng.standard_gamma(shape) * scale
     ground = air.depth(np.zeros(len(depth)), cosine)
