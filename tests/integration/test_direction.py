@@ -5,7 +5,6 @@ The files are simulated, in the schemas of the public sample.
 
 import json
 import os
-import random
 import re
 import sys
 from dataclasses import replace
@@ -19,9 +18,9 @@ import pytest
 from crpipe.workloads.direction.layout import opening_angle, unit_vectors
 from crpipe.workloads.direction.simulator.files import kaggle_folder
 from crpipe.workloads.direction.simulator.options import NeutrinoTelescopeOptions
-from kills import killed_in_training
+from kills import check_killed_in_training
 from outside.lab import Lab, changed
-from runs import check_same_bytes, kill_at_random
+from runs import check_kills_change_nothing
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -109,20 +108,14 @@ def test_every_event_of_the_folder_is_in_one_part(finished):
 
 @pytest.mark.compiler
 def test_killed_in_training_it_ends_in_the_same_bytes(finished, tmp_path):
-    campaign = finished.untrained(tmp_path / "campaign")
-    killed_in_training(campaign, tmp_path)
-    check_same_bytes(campaign, finished)
+    check_killed_in_training(finished, tmp_path)
 
 
 @pytest.mark.skipif(not os.environ.get("CRPIPE_KILLS"), reason="CRPIPE_KILLS=N: nightly")
 def test_killed_ten_times_it_ends_in_the_same_bytes(begun, finished, tmp_path):
     assert sum(KILLS.values()) == 10
     assert len(finished.checkpoints()) == len(LINKS)
-    campaign = begun.copy(tmp_path / "campaign")
-    killed = kill_at_random(campaign, "--cores 1", KILLS, random.Random(2))
-    assert killed.total() == sum(KILLS.values())
-    assert set(killed) == {"head", "job"}
-    check_same_bytes(campaign, finished)
+    check_kills_change_nothing(begun, finished, tmp_path / "campaign", KILLS, 2)
 
 
 def test_people_read_of_pulses_and_degrees(finished):

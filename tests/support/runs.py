@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import re
 import shlex
 import shutil
@@ -243,6 +244,15 @@ def caught_after(process, seconds):
         return process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def check_kills_change_nothing(begun, finished, folder, kills, seed):
+    """Kill a copy of a campaign that has begun; its files must be those of the one that nobody killed."""
+    campaign = begun.copy(folder)
+    killed = kill_at_random(campaign, "--cores 1", kills, random.Random(seed))
+    assert killed.total() == sum(kills.values())
+    assert set(killed) == {"head", "job"}
+    check_same_bytes(campaign, finished)
 
 
 def check_same_bytes(campaign, finished):
