@@ -106,8 +106,8 @@ def test_flux_at_the_surface_and_intensity_in_ice():
             f"{deeper:.0f} m: over MCEq, daemonflux {numbers(rows[-1][:2])}, mean energies {numbers(mean, 0)}"
         )
     over = np.array(rows)
-    assert over[:, 0] == pytest.approx(0.95, abs=0.05)
-    assert over[:, 1] == pytest.approx(0.79, abs=0.05)
+    assert over[:, 0] == pytest.approx(0.98, abs=0.04)
+    assert over[:, 1] == pytest.approx(0.83, abs=0.04)
     assert over[:, 2] == pytest.approx(over[:, 3], rel=0.03)
 
 
@@ -139,10 +139,13 @@ def test_flux_of_the_cascade(states):
 @pytest.mark.corsika
 @pytest.mark.parametrize("name", ["AirShowers", "Cascade"])
 def test_showers_of_corsika(corsika, states, name, monkeypatch):
-    """Ranks among simulated showers of equal energy and zenith: multiplicities, energies and distances."""
+    """Ranks among simulated showers of equal energy and zenith: multiplicities, energies and distances.
+
+    Distances apart for the showers below and above 60 degrees, too: their errors could cancel in the sum.
+    """
     air = below_sea_level(monkeypatch)
     showers, muons = corsika
-    ranks = {"multiplicity": [], "energy": [], "distance": []}
+    ranks = {"multiplicity": [], "energy": [], "distance": [], "distance to 60": [], "distance above 60": []}
     start = 0
     for seed, (energy, zenith, multiplicity) in enumerate(showers):
         same = Primaries(*(np.full(150, value) for value in (energy, 1.0, np.cos(zenith))))
@@ -159,6 +162,8 @@ def test_showers_of_corsika(corsika, states, name, monkeypatch):
             ("energy", "distance"), (ours.energy, np.hypot(ours.x, ours.y)), theirs, strict=True
         ):
             ranks[key].extend(np.searchsorted(np.sort(one), other) / len(one))
+        inclined = "distance above 60" if zenith > np.pi / 3 else "distance to 60"
+        ranks[inclined].extend(ranks["distance"][-int(multiplicity) :])
     for key, values in ranks.items():
         deciles = np.histogram(values, 10, (0, 1))[0]
         chance = stats.kstest(values, "uniform").pvalue
@@ -180,16 +185,21 @@ def test_the_cascade_beside_elberts_law_and_air_showers(states):
     assert np.array(rows)[:, 1] == pytest.approx(1, abs=0.06)
 
 
-@pytest.mark.parametrize(("mass", "energy"), [(1, 1e5), (1, 1e6), (14, 1e6), (56, 1e7)])
-@pytest.mark.parametrize("cosine", [1.0, 0.7, 0.4, 0.25])
+@pytest.mark.parametrize(("mass", "energy"), [(1, 1e5), (1, 1e6), (1, 1e7), (1, 1e8), (14, 1e6), (56, 1e7)])
+@pytest.mark.parametrize("cosine", [1.0, 0.7, 0.4, 0.25, 0.174])
 def test_bundles_of_both_simulators(states, mass, energy, cosine):
-    """Numbers within 12 %, medians of the distance to the axis within 12 %, their 90 % within 35 %."""
-    count = int(2e8 / energy)
+    """Numbers within 10 % (and their error), medians of the distance to the axis 12 %, their 90 % 35 %."""
+    count = max(int(2e8 / energy), 60)
     same = Primaries(*(np.full(count, value) for value in (energy, float(mass), cosine)))
     rng, threshold = np.random.default_rng(1), np.full(count, 300.0)
     cascade = follow(rng, states, same, threshold)
     formula = sample_muons(rng, sample_showers(rng, same, threshold))
     radii = [np.quantile(np.hypot(one.x, one.y), (0.5, 0.9)) for one in (formula, cascade)]
-    ratio = np.array([len(formula) / len(cascade), *(radii[0] / radii[1])])
-    shown(f"A {mass}, {energy:.0e} GeV, cosine {cosine}: AirShowers over cascade {numbers(ratio)}")
-    assert np.all(np.abs(ratio - 1) < (0.12, 0.12, 0.35))
+    number = mean_multiplicity(taken(same, slice(1)), 300.0)[0] * count / len(cascade)
+    error = np.std(np.bincount(cascade.shower, minlength=count)) * np.sqrt(count) / len(cascade)
+    ratio = np.array([number, *(radii[0] / radii[1])])
+    shown(
+        f"A {mass}, {energy:.0e} GeV, cosine {cosine}: AirShowers over cascade {numbers(ratio)}, "
+        f"error of the first {error:.3f}"
+    )
+    assert np.all(np.abs(ratio - 1) < (0.1 + error, 0.12, 0.35))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass, fields
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crpipe.core.errors import require
+from crpipe.core.errors import SetupError, require
 from crpipe.core.files import atomic_write, make_folder
 
 if TYPE_CHECKING:
@@ -98,7 +99,8 @@ def final_states(model: str, events: int = EVENTS) -> FinalStates:
     """Read the tables of a model, or fill them first, which takes two minutes of CPU time.
 
     events: interactions of a nucleon or pion at each low energy. The tables are kept (0.1 GB) in
-    $XDG_CACHE_HOME/crpipe, by default ~/.cache/crpipe. Raise MissingExtra without chromo.
+    $XDG_CACHE_HOME/crpipe, by default ~/.cache/crpipe. Raise MissingExtra without chromo, SetupError when
+    they cannot be filled.
     """
     chromo = require("chromo", extra="cascade", why="to simulate showers as cascades of hadrons")
     recipe = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
@@ -107,11 +109,24 @@ def final_states(model: str, events: int = EVENTS) -> FinalStates:
     if not path.exists():
         make_folder(folder)
         with atomic_write(path) as part:
-            # A process of its own: a model starts only once in each, and writes about itself to the output.
-            command = [sys.executable, "-m", __name__, model, str(events), str(part)]
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 - Python itself
+            _fill_apart(model, events, part)
     with np.load(path) as stored:
         return FinalStates(*(stored[field.name] for field in fields(FinalStates)))
+
+
+def _fill_apart(model: str, events: int, part: Path) -> None:
+    """Fill the tables in a process of its own: a model starts once in each, and writes to its output."""
+    command = [sys.executable, "-m", "crpipe.workloads.muons.simulator.interactions", model, str(events)]
+    filled = subprocess.run(  # noqa: S603 - Python itself
+        [*command, str(part)], check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    if filled.returncode:
+        *_, reason = ["", *filled.stderr.strip().splitlines()] if filled.returncode > 0 else [""]
+        raise SetupError(
+            f"{part.parent}: the tables of {model} could not be filled: "
+            f"{reason or f'the process ended with {filled.returncode}'}; to see where it stops, run "
+            f"{shlex.join([*command, os.devnull])}"
+        )
 
 
 def _fill(model: str, events: int) -> FinalStates:

@@ -249,10 +249,15 @@ def _scatter(
 # Number of muons: NORM A / E (En / E)^p (1 - E / En)^q per GeV, which scales as Elbert's law (Gaisser, Cosmic
 # Rays and Particle Physics, 1990: p = 0.757), times the chance that a parent decays rather than interacts.
 # Elbert's 1 / (E c) is its limit far above the critical energy of pions; here it is that of Gaisser's flux
-# of muons, for pions and kaons (Review of Particle Physics, Cosmic Rays). NORM, p and q are fitted to proton
-# cascades with SIBYLL 2.3d (cascade.py) and to the flux of MCEq, all above MUON_THRESHOLD_GEV.
+# of muons, for pions and kaons (Review of Particle Physics, Cosmic Rays). The larger En / E, the deeper in
+# the air are the parents made, and the lower is their critical energy: as (En / E)^-DEEPER, 115 GeV for pions
+# at En = 300 E.
+# The scaling itself bends: p grows slowly with En. All is fitted to proton cascades with SIBYLL 2.3d
+# (cascade.py), 3 TeV to 1 EeV, and to the flux of MCEq, above MUON_THRESHOLD_GEV.
 MUON_THRESHOLD_GEV = 273.0
-NORM, SCALING_INDEX, END_POINT = 0.218, 0.793, 3.37
+NORM, SCALING_INDEX, END_POINT = 0.1067, 0.9075, 3.859
+BEND, STRAIGHT_GEV = 0.0061, 3.3e6  # times exp(BEND ln(En / STRAIGHT_GEV)^2)
+DEEPER, DEEPER_RATIO = 0.1415, 300.0
 DECAYS = ((1.0, 1.1 / 115.0), (0.054, 1.1 / 850.0))  # pions, kaons: share and 1 / critical energy [1/GeV]
 CLUSTERS, CLUSTERS_RISE = 6.0, 0.14  # k of the negative binomial is 6 A (En / 100 TeV)^0.14
 
@@ -305,10 +310,21 @@ def effective_cosine(cos_zenith: Floats) -> Floats:
     return np.asarray(np.sqrt(square / (1 + p1**2 + p2 + p4)))
 
 
-def decay_probability(energy_gev: Floats, cosine: Floats) -> Floats:
-    """Return how often parents decay, pions and 0.054 as many kaons: 1.054 at low energy, then as 1/(E c)."""
-    each = (share / (1 + inverse * energy_gev * cosine) for share, inverse in DECAYS)
-    return np.asarray(sum(each))
+def decay_probability(energy_gev: Floats, nucleon_gev: Floats, cosine: Floats) -> Floats:
+    """Return how often pions decay, and 0.054 as many kaons: 1.054 at low energy, then falling with E c.
+
+    nucleon_gev: energy of the nucleon that made the shower.
+    """
+    return np.asarray(sum(part for part, _ in _decaying(energy_gev, nucleon_gev, cosine)))
+
+
+def _decaying(energy_gev: Floats, nucleon_gev: Floats, cosine: Floats) -> list[tuple[Floats, Floats]]:
+    """Return for pions and kaons how many decay, and -d log / d log E of that."""
+    pull = energy_gev * cosine * (nucleon_gev / (DEEPER_RATIO * energy_gev)) ** DEEPER
+    return [
+        (share / (1 + inverse * pull), (1 - DEEPER) * inverse * pull / (1 + inverse * pull))
+        for share, inverse in DECAYS
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,9 +343,8 @@ class Spectrum:
     def of(cls, primaries: Primaries | Showers, threshold_gev: Floats) -> Spectrum:
         """Describe the muons of primaries, whose nucleons have more energy than the thresholds."""
         nucleon, cosine = primaries.energy_gev / primaries.mass_number, effective_cosine(primaries.cos_zenith)
-        pull = [inverse * cosine * threshold_gev for _, inverse in DECAYS]
-        parts = [share / (1 + each) for (share, _), each in zip(DECAYS, pull, strict=True)]
-        steeper = sum(part * each / (1 + each) for part, each in zip(parts, pull, strict=True)) / sum(parts)
+        parts = _decaying(threshold_gev, nucleon, cosine)
+        steeper = sum(part * slope for part, slope in parts) / sum(part for part, _ in parts)
         return cls(nucleon, cosine, threshold_gev, np.asarray(1 + SCALING_INDEX + steeper))
 
     def proposed(self, uniform: Any) -> Floats:
@@ -338,7 +353,7 @@ class Spectrum:
 
     def kept(self, energy: Floats) -> Floats:
         """Return the share of the power law that remains at an energy, at most 1 at the threshold."""
-        decays = decay_probability(energy, self.cosine) / decay_probability(self.threshold, self.cosine)
+        decays = decay_probability(energy, self.nucleon_gev, self.cosine) / self._decays()
         rise = (energy / self.threshold) ** (self.index - 1 - SCALING_INDEX)
         return np.asarray(decays * rise * (1 - np.minimum(energy / self.nucleon_gev, 1)) ** END_POINT)
 
@@ -346,8 +361,12 @@ class Spectrum:
         """Integrate the law over the energies above the threshold, for one nucleon."""
         span, power = self.nucleon_gev / self.threshold, self.index - 1
         law = NORM * span**SCALING_INDEX * (1 - span**-power) / power
+        law *= np.exp(BEND * np.log(self.nucleon_gev / STRAIGHT_GEV) ** 2)
         remaining = sum(weight * self.kept(self.proposed(node)) for node, weight in _NODES)
-        return np.asarray(law * decay_probability(self.threshold, self.cosine) * remaining)
+        return np.asarray(law * self._decays() * remaining)
+
+    def _decays(self) -> Floats:
+        return decay_probability(self.threshold, self.nucleon_gev, self.cosine)
 
 
 def mean_multiplicity(primaries: Primaries, threshold_gev: float | Floats) -> Floats:

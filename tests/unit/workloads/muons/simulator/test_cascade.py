@@ -1,12 +1,14 @@
 """Cascades of hadrons: tables of chromo's interactions, and showers drawn from them."""
 
+import os
+import subprocess
 import sys
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from crpipe.core.errors import MissingExtra
+from crpipe.core.errors import MissingExtra, SetupError
 from crpipe.core.ranges import Range
 from crpipe.workloads.muons.simulator import cascade, interactions
 from crpipe.workloads.muons.simulator.air import SURFACE_M, Air
@@ -57,6 +59,43 @@ def test_without_chromo_the_error_has_the_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "chromo", None)
     with pytest.raises(MissingExtra, match=r"pip install 'crpipe\[cascade\]'"):
         final_states("Sibyll23e")
+
+
+def test_tables_that_cannot_be_filled_are_a_sentence(monkeypatch, tmp_path):
+    """What is wrong, where, and what to type; no part of a table is left."""
+    pytest.importorskip("chromo", reason="pip install 'crpipe[cascade]'")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(SetupError) as caught:
+        final_states("Sibyll99", 2)
+    text = str(caught.value)
+    assert text.startswith(
+        f"{tmp_path / 'crpipe'}: the tables of Sibyll99 could not be filled: AttributeError"
+    )
+    assert text.endswith(f"{sys.executable} -m {interactions.__name__} Sibyll99 2 /dev/null")
+    assert list((tmp_path / "crpipe").iterdir()) == []
+
+
+@pytest.mark.slow
+def test_two_jobs_fill_the_tables_at_once(tmp_path):
+    """Both read the same whole table, which is the only file that is left."""
+    pytest.importorskip("chromo", reason="pip install 'crpipe[cascade]'")
+    ask = (
+        "import hashlib\n"
+        "from crpipe.workloads.muons.simulator.interactions import final_states\n"
+        "states = final_states('Sibyll21', 2)\n"
+        "print(len(states.event), states.event[-1] + 1 == len(states.particle),"
+        " states.particle[-1] == len(states.share), hashlib.sha256(states.share).hexdigest())"
+    )
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    jobs = [
+        subprocess.Popen([sys.executable, "-c", ask], env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    one, other = (job.communicate()[0].split() for job in jobs)
+    cells = decay_cell(INTERACTING - 1)
+    assert one[:3] == [str(cells + 2), "True", "True"]
+    assert one == other
+    assert len(list((tmp_path / "crpipe").iterdir())) == 1
 
 
 @pytest.fixture(scope="module")
