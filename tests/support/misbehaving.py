@@ -8,6 +8,7 @@ import base64
 import contextlib
 import json
 import re
+import socket
 import ssl
 import threading
 import zlib
@@ -116,35 +117,48 @@ class MisbehavingFederation:
         self._thread.join()
 
     async def _main(self, ready):
-        self._loop, self._stop, self._tasks = asyncio.get_running_loop(), asyncio.Event(), set()
-        self.ports, servers = {}, []
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        self._tasks, self._sockets, self.ports, listeners = set(), [], {}, []
         for role in ROLES:
-            server = await asyncio.start_server(
-                lambda reader, writer, role=role: self._connection(role, reader, writer),
-                "127.0.0.1",
-                0,
-                ssl=None if role == "clear" else self._context,
-            )
-            servers.append(server)
-            self.ports[role] = server.sockets[0].getsockname()[1]
+            listener = socket.create_server(("127.0.0.1", 0))
+            listener.setblocking(False)
+            listeners.append(listener)
+            self.ports[role] = listener.getsockname()[1]
+            self._loop.add_reader(listener, self._accept, role, listener)
         ready.set()
         await self._stop.wait()
-        for server in servers:
-            server.close()
+        for listener in listeners:
+            self._loop.remove_reader(listener)
+            listener.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.sleep(0.02)  # lets aborted connections close before their loop does
+        for connection in self._sockets:
+            connection.close()
 
-    async def _connection(self, role, reader, writer):
-        task = asyncio.current_task()
-        self._tasks.add(task)
+    def _accept(self, role, listener):
+        """Serve the next connection, known before its handshake: none outlives the server."""
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            connection, _ = listener.accept()
+            connection.setblocking(False)
+            self._sockets.append(connection)
+            self._tasks.add(self._loop.create_task(self._connection(role, connection)))
+
+    async def _connection(self, role, connection):
+        reader = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(reader)
         broken = (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError, ssl.SSLError)
         with contextlib.suppress(*broken):
-            while True:
-                await self._answer(role, reader, writer)
-        self._tasks.discard(task)
-        writer.transport.abort()
+            transport, _ = await self._loop.connect_accepted_socket(
+                lambda: protocol, connection, ssl=None if role == "clear" else self._context
+            )
+            writer = asyncio.StreamWriter(transport, protocol, reader, self._loop)
+            with contextlib.suppress(*broken):
+                while True:
+                    await self._answer(role, reader, writer)
+            transport.abort()
+        self._tasks.discard(asyncio.current_task())
 
     async def _answer(self, role, reader, writer):
         first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")

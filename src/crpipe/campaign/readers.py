@@ -18,6 +18,7 @@ from crpipe.config.plugins import build
 from crpipe.core.causes import plugin_errors
 from crpipe.core.errors import ConfigError, FormatError, LayoutError, MissingExtra, PluginError
 from crpipe.events.batch import Events, MisfitError, spelled
+from crpipe.events.expectations import Expectations
 from crpipe.events.file_formats import UNKNOWN, format_of
 from crpipe.events.layout import Layout
 from crpipe.events.notes import collected
@@ -42,7 +43,8 @@ class Reader(Protocol):
     needs: names in ``source.tables`` that the reader reads; empty for most.
 
     A reader may also declare ``formats``, names of crpipe.events.file_formats such as "HDF5": a file of
-    another format is then refused by its first bytes, with the readers beside this one that read it.
+    another format is then refused by its first bytes, with the readers beside this one that read it. And
+    ``expectations``, what it knows of its values beside the layout.
     """
 
     layout: Layout
@@ -73,9 +75,23 @@ def open_reader(name: str, options: Mapping[str, Any]) -> Reader:
         if not isinstance(reader.layout, Layout):
             raise ConfigError(f"source.reader: {name}.layout is no crpipe.events.layout.Layout")
         reader.layout.check()
+        given = getattr(reader, "expectations", None)
+        if not isinstance(given, Expectations | None):
+            raise ConfigError(
+                f"source.reader: {name}.expectations: expected {Expectations.__module__}.Expectations, "
+                f"found {type(given).__name__}"
+            )
+        problem = expectations_of(reader).problem(reader.layout)
+        if problem:
+            raise ConfigError(f"source.reader: {name}: {problem}")
     except LayoutError as error:
         raise ConfigError(f"source.reader: {name}: {error}") from error
     return reader
+
+
+def expectations_of(reader: Reader) -> Expectations:
+    """Return what a reader knows of its values beside the layout; nothing where it declares nothing."""
+    return getattr(reader, "expectations", None) or Expectations()
 
 
 def check_needs(name: str, needs: Iterable[str], tables: Iterable[str]) -> None:
@@ -127,6 +143,7 @@ class CheckedReader:
         self.name = name
         self.layout = reader.layout
         self.reader = reader
+        self.expectations = expectations_of(reader)
         self._tables = tables
         self._notes: dict[str, None] = {}
 

@@ -24,7 +24,7 @@ from crpipe.config.combinations import (
     check_processes,
     check_start,
 )
-from crpipe.config.plugins import free_options, options_class, renamed
+from crpipe.config.plugins import free_options, later_options, options_class, renamed
 from crpipe.config.sections import (
     EvaluateSection,
     LoadSection,
@@ -245,6 +245,14 @@ class Config(Section):
         free = free_options(options_class(NAMED["model"], name)) if name else set()
         return {key: value for key, value in self.options().items() if key in free}
 
+    def _counted_options(self, section: str) -> Tree:
+        """Return the options that a fingerprint counts: not those that are newer and have their default."""
+        options, name = self.options(section), self._named(section)
+        model = options_class(NAMED[section], name) if name else None
+        later = later_options(model) if model is not None else set()
+        usual = model().model_dump(mode="json", include=later) if model is not None and later else {}
+        return {key: value for key, value in options.items() if key not in usual or value != usual[key]}
+
     def _named(self, section: str) -> str:
         group, _, leaf = NAMED[section].partition(".")
         name: str = getattr(getattr(self, group), leaf)
@@ -282,7 +290,7 @@ class Config(Section):
         for section in NAMED:
             keys.pop(section, None)  # as written; what counts is what it says with its defaults
         for section in sections:
-            keys |= {f"{section}.{name}": value for name, value in flatten(self.options(section))}
+            keys |= {f"{section}.{name}": value for name, value in flatten(self._counted_options(section))}
         return {name: value for name, value in keys.items() if name not in free}
 
     def horizon(self) -> int:

@@ -56,11 +56,17 @@ def options_class(key: str, name: str) -> type[BaseModel] | None:
 
 def free_options(model: type[BaseModel] | None) -> set[str]:
     """Name the options that no checkpoint depends on: those of scope ``site``."""
-    fields = model.model_fields if model else {}
-    extras = {name: field.json_schema_extra for name, field in fields.items()}
-    return {
-        name for name, extra in extras.items() if isinstance(extra, dict) and extra.get("scope") == "site"
-    }
+    return _options_with(model, "scope", "site")
+
+
+def later_options(model: type[BaseModel] | None) -> set[str]:
+    """Name the options that count only where they are not the default: campaigns are older than they."""
+    return _options_with(model, "later", wanted=True)
+
+
+def _options_with(model: type[BaseModel] | None, name: str, wanted: object) -> set[str]:
+    extras = {key: field.json_schema_extra for key, field in (model.model_fields if model else {}).items()}
+    return {key for key, extra in extras.items() if isinstance(extra, dict) and extra.get(name) == wanted}
 
 
 def build(key: str, name: str, options: Mapping[str, Any], needed: Iterable[str]) -> Any:

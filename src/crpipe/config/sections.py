@@ -10,13 +10,15 @@ Binning = tuple[FiniteFloat, FiniteFloat, Annotated[int, Field(ge=1, le=10_000)]
 Scope = Literal["data", "train", "site"]
 
 
-def key(default: Any, meaning: str, scope: Scope = "site", **bounds: Any) -> Any:
+def key(default: Any, meaning: str, scope: Scope = "site", *, later: bool = False, **bounds: Any) -> Any:
     """Declare a configuration key.
 
     ``scope`` says what a change of the key changes: the shards (data), the checkpoints (train), or neither
-    (site). Keys of scope data and train make up the fingerprint.
+    (site). Keys of scope data and train make up the fingerprint. ``later``: an option that campaigns from
+    before it do not know; it is in the fingerprint only where it is not the default.
     """
-    return Field(default, description=meaning, json_schema_extra={"scope": scope}, **bounds)
+    extra: dict[str, Any] = {"scope": scope} | ({"later": True} if later else {})
+    return Field(default, description=meaning, json_schema_extra=extra, **bounds)
 
 
 class Section(BaseModel):

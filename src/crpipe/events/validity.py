@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from crpipe.events.expectations import Expectations
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -13,13 +15,16 @@ if TYPE_CHECKING:
     from crpipe.events.layout import Field, Layout
 
 _CIRCLE = 360.0
+_NOTHING = Expectations()
 _SIDE_BY_SIDE = 1024  # items in one row while extremes are searched: numpy reduces [M, 3] 20 times slower
 
 
-def find_invalid_events(events: Events, layout: Layout) -> dict[int, str]:
+def find_invalid_events(
+    events: Events, layout: Layout, expectations: Expectations = _NOTHING
+) -> dict[int, str]:
     """Name the first invalid value of each event that has one: {index: reason}.
 
-    NaN and infinities are invalid in every column.
+    NaN and infinities are invalid in every column. expectations: what the reader knows, for a guess why.
     """
     reasons: dict[int, str] = {}
     for field in layout.events:
@@ -27,12 +32,12 @@ def find_invalid_events(events: Events, layout: Layout) -> dict[int, str]:
         if len(column) and _legal(column.min(), field) and _legal(column.max(), field):
             continue  # neither is a number where one value is none
         for index in np.flatnonzero(~_legal(column, field)):
-            reasons.setdefault(int(index), _reason(field, column[index]))
+            reasons.setdefault(int(index), _reason(field, column[index], field.name, expectations))
     if len(events.items):
         lows, highs = _extremes(events.items)
         for position, field in enumerate(layout.items):
             if not (_legal(lows[position], field) and _legal(highs[position], field)):
-                _blame(events, position, field, layout.item, reasons)
+                _blame(events, layout, position, reasons, expectations)
     return reasons
 
 
@@ -40,24 +45,30 @@ def _legal(values: Any, field: Field) -> Any:
     return (values >= field.low) & (values <= field.high)
 
 
-def _reason(field: Field, value: Any) -> str:
+def _reason(field: Field, value: Any, column: str, expectations: Expectations) -> str:
     interval = f"{field.low:.7g} to {field.high:.7g} {field.unit}".rstrip()
-    guess = "; is it in degrees?" if field.unit == "rad" and _may_be_degrees(field, value) else ""
-    return f"{field.name} is {value}, not within {interval}{guess}"
+    if field.unit == "rad" and column not in expectations.units and _may_be_degrees(field, value):
+        guess = "is it in degrees?"
+    else:
+        guess = expectations.advise(column, field, float(value))
+    return f"{field.name} is {value}, not within {interval}{'; ' if guess else ''}{guess}"
 
 
 def _may_be_degrees(field: Field, value: Any) -> bool:
-    """Return whether a value that is no legal angle in rad is one in degrees."""
-    return bool(abs(value) <= _CIRCLE and field.low <= np.radians(float(value)) <= field.high)
+    """Return whether a value that is no angle in rad at all is a legal one in degrees."""
+    return bool(2 * np.pi < abs(value) <= _CIRCLE and field.low <= np.radians(float(value)) <= field.high)
 
 
-def _blame(events: Events, position: int, field: Field, item: str, reasons: dict[int, str]) -> None:
-    column = events.items[:, position]
+def _blame(
+    events: Events, layout: Layout, position: int, reasons: dict[int, str], expectations: Expectations
+) -> None:
+    field, item, column = layout.items[position], layout.item, events.items[:, position]
     starts = events.offsets()
     bad = np.flatnonzero(~_legal(column, field))
     owners, first = np.unique(np.searchsorted(starts, bad, side="right") - 1, return_index=True)
     for owner, at in zip(owners.tolist(), bad[first].tolist(), strict=True):
-        reasons.setdefault(owner, f"{item}[{at - starts[owner]}]: {_reason(field, column[at])}")
+        reason = _reason(field, column[at], f"{item}.{field.name}", expectations)
+        reasons.setdefault(owner, f"{item}[{at - starts[owner]}]: {reason}")
 
 
 def _extremes(items: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from crpipe.campaign.campaign import Campaign
     from crpipe.report.estimates import Entry, Peak, PlannedWorkload, Ratios, SourceLook, Volume
     from crpipe.report.run_time import EventCounts, Hours
+    from crpipe.split.plausibility import ColumnValues
+    from crpipe.split.preview import FileSample
 
 # Jobs of each rule, and how many of them are done: what `crpipe status` calls stale is to do.
 
@@ -55,6 +57,7 @@ def count_jobs(campaign: Campaign) -> dict[str, tuple[int, int]]:
 LABEL = 12
 _WIDTH = 110
 _HOUR = 3600
+_FREQUENT = 0.01  # of the values
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,10 +213,36 @@ def _seen(seen: SourceLook) -> Iterator[Entry]:
         columns = ", ".join(f"{name} {kind}" for name, kind in file.columns.items())
         notes = [shorten(text, _WIDTH) for text in (f"columns {columns}", *file.notes)]
         yield "file", [file.name, f"read by {file.reader}", *notes]
+        yield from _values(file)
         if file.doubt:
             yield WARNING, textwrap.wrap(file.doubt, _WIDTH)
     for warning in seen.warnings:
         yield WARNING, [warning]
+
+
+def _values(file: FileSample) -> Iterator[Entry]:
+    """Yield a table of the values of each column, and a warning of each thing that looks wrong in them."""
+    names = ("1 %", "50 %", "99 %", "smallest", "largest")
+    numbers = [(each.low, each.median, each.high, each.smallest, each.largest) for each in file.values]
+    columns = [
+        Column("column", [each.name for each in file.values]),
+        *(
+            Column(name, [f"{value:.4g}" for value in values], right=True)
+            for name, values in zip(names, zip(*numbers, strict=True), strict=False)
+        ),
+        Column("unit", [each.unit for each in file.values]),
+        Column("most frequent", [_frequent(each) for each in file.values], drop=1),
+        Column("not legal", [number(each.outside) if each.outside else "" for each in file.values], drop=2),
+    ]
+    if file.values:
+        yield "values", table(columns, _WIDTH)
+    for doubt in file.doubts:
+        yield WARNING, textwrap.wrap(doubt, _WIDTH)
+
+
+def _frequent(column: ColumnValues) -> str:
+    """Write the most frequent value where it is more than one of many."""
+    return f"{column.repeated:.4g} ({column.share:.0%})" if column.share >= _FREQUENT else ""
 
 
 def _events(plan: Plan) -> Iterator[Entry]:

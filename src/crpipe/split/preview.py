@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import time
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from crpipe.events.layout import MULTIPLICITY
 from crpipe.events.validity import find_invalid_events
 from crpipe.split.grouping import MOST_ROWS, doubtful_groups
 from crpipe.split.parts import add_counts, quantile_of
+from crpipe.split.plausibility import EventSample, doubtful_values, summarize_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from crpipe.campaign.campaign import Campaign
     from crpipe.campaign.readers import CheckedReader, ReaderChoice
     from crpipe.core.text import Progress
+    from crpipe.split.plausibility import ColumnValues
 
 SECONDS = 10.0
 _LEFT = OF_FORM | {errno.ENOENT, errno.ENOTDIR}  # a name that was typed
@@ -50,7 +53,8 @@ class FileSample:
     files, bytes, events, items: sums over the files that were counted. rows: events that were read;
     groups: how many groups they belong to; doubt: why the group columns look wrong, mostly empty; largest:
     items of the largest; below: share of them that are no outliers. notes: what the reader converted, or did
-    not read.
+    not read. values: of each column, in the first events of the files that were counted; doubts: what looks
+    wrong in them, and what to do.
     """
 
     name: str
@@ -66,6 +70,8 @@ class FileSample:
     below: float
     notes: tuple[str, ...] = ()
     doubt: str = ""
+    values: tuple[ColumnValues, ...] = ()
+    doubts: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -84,13 +90,16 @@ def read_sample(
 ) -> tuple[FileSample, str]:
     """Read the first file (as much as the time allows, at least one block), and count the others.
 
+    The first block of the others is read too, as far as the time allows, for a look at their values.
+
     limit: most items of an event that is no outlier. Also return which of its values are illegal, and how
     many; empty where the split would take all. Raise FormatError or PluginError for a file that the reader
     cannot read.
     """
     end = time.monotonic() + seconds
     reader = choice.open()
-    rows = _read_rows(reader, files[0], end)
+    values = EventSample(reader.layout, reader.expectations, len(files))
+    rows = _read_rows(reader, files[0], end, values)
     counts = np.concatenate(rows.multiplicities)
     counted = taken = events = items = 0
     for path in files:
@@ -99,6 +108,10 @@ def read_sample(
         totals = reader.totals(path)
         events, items = events + totals[0], items + totals[1]
         counted, taken = counted + 1, taken + path.stat().st_size
+        if path != files[0] and time.monotonic() < end - seconds / 2:
+            values.add_file()
+            for block in islice(reader.rows(path), 1):
+                values.add(block)
     names = rows.first[0] if rows.first else ()
     columns = {name: np.concatenate([block[name] for block in rows.first]) for name in names}
     sample = FileSample(
@@ -115,6 +128,8 @@ def read_sample(
         below=float((counts <= limit).mean()) if limit is not None and len(counts) else 1.0,
         notes=tuple(reader.notes),
         doubt=doubtful_groups(columns, reader.layout),
+        values=summarize_columns(values),
+        doubts=tuple(doubtful_values(values)),
     )
     share = f"{rows.illegal} of the {len(counts)} events that were read are illegal"
     return sample, f"{rows.reason} ({share})" if rows.illegal else ""
@@ -130,16 +145,21 @@ def _columns_of(path: Path, reader: CheckedReader) -> dict[str, str]:
         return events | {f"{layout.item}.{each.name}": each.dtype for each in layout.items}
 
 
-def _read_rows(reader: CheckedReader, path: Path, end: float) -> _Rows:
-    """Read a file until the time is over, at least one block; check its values as the split does."""
+def _read_rows(reader: CheckedReader, path: Path, end: float, values: EventSample) -> _Rows:
+    """Read a file until the time is over, at least one block; check its values as the split does.
+
+    values: gets its first events.
+    """
     rows, row = _Rows(), 0
+    values.add_file()
     for block in reader.rows(path):
+        values.add(block)
         if row < MOST_ROWS:
             rows.first.append(block.columns)
         rows.multiplicities.append(block.multiplicity)
         columns = [np.ascontiguousarray(block.columns[name]) for name in reader.layout.group]
         rows.groups.update(group.tobytes() for group in np.unique(np.rec.fromarrays(columns)))
-        reasons = find_invalid_events(block, reader.layout)
+        reasons = find_invalid_events(block, reader.layout, reader.expectations)
         if reasons and not rows.reason:
             first = min(reasons)
             rows.reason = f"row {row + first}: {reasons[first]}"

@@ -24,6 +24,7 @@ from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.events.validity import find_invalid_events
 from crpipe.split.hashing import bucket_of, event_hashes, numbers_path, shuffle_keys
 from crpipe.split.parts import OUTLIER_OFFSET, REJECTED, TRAIN
+from crpipe.split.plausibility import EventSample, doubtful_values
 from crpipe.split.spill import Block, OutlierSegment, SpillWriter
 from crpipe.split.workers import FreedMemory, working_on
 
@@ -96,13 +97,17 @@ class FileReport:
 
 @dataclass(frozen=True, slots=True)
 class ScatterResult:
-    """A finished task; histograms: those of the training events of all its good files."""
+    """A finished task; histograms: those of the training events of all its good files.
+
+    doubts: what looks wrong in the first events of the first task, mostly nothing.
+    """
 
     number: int
     files: list[FileReport]
     blocks: list[Block]
     outliers: list[OutlierSegment]
     histograms: dict[str, Histogram] = field(default_factory=dict)
+    doubts: list[str] = field(default_factory=list)
 
 
 def table_path(spills: Path, number: int) -> Path:
@@ -171,6 +176,9 @@ def _scatter(task: Task) -> ScatterResult:
     schema = table_schema(reader.layout)
     reports: list[FileReport] = []
     histograms: dict[str, Histogram] = {}
+    sample = EventSample(reader.layout, reader.expectations)
+    if task.number == 0:
+        sample.add_file()
     spill = SpillWriter(task.spills, task.number, reader.layout, task.rules.first_of_spans())
     try:
         with (
@@ -181,7 +189,7 @@ def _scatter(task: Task) -> ScatterResult:
                 working_on(task.raw / file.path)
                 check_unchanged(task.raw, file)
                 try:
-                    read = partial(_scatter_file, task, file, reader, spill, numbers)
+                    read = partial(_scatter_file, task, file, reader, spill, numbers, sample)
                     report, batches, counted = confirmed(task.raw, file, read)
                 except FormatError as error:
                     report, batches, counted = FileReport(file, bad=str(error)), [], {}
@@ -190,7 +198,7 @@ def _scatter(task: Task) -> ScatterResult:
                 histograms = add_up([histograms, counted])
                 for batch in batches:
                     table.write_batch(batch)
-        return ScatterResult(task.number, reports, *spill.finish(), histograms)
+        return ScatterResult(task.number, reports, *spill.finish(), histograms, doubtful_values(sample))
     finally:
         spill.close()
 
@@ -201,6 +209,7 @@ def _scatter_file(
     reader: CheckedReader,
     spill: SpillWriter,
     numbers: BinaryIO,
+    sample: EventSample,
 ) -> tuple[FileReport, list[pa.RecordBatch], dict[str, Histogram]]:
     report = FileReport(file)
     batches: list[pa.RecordBatch] = []
@@ -213,7 +222,8 @@ def _scatter_file(
             rows = np.arange(row, row + len(events), dtype=np.uint32)
             source = {SOURCE_FILE: np.full(len(events), file.number, np.uint32), SOURCE_ROW: rows}
             known = Events(events.columns | source, events.multiplicity, events.items)
-            reasons = find_invalid_events(events, reader.layout)
+            sample.add(events)
+            reasons = find_invalid_events(events, reader.layout, reader.expectations)
             destinations = _destinations(known, reasons, task.rules, reader.layout, file.number)
             _count(report, known, destinations, reasons)
             if reader.layout.weight:

@@ -301,13 +301,13 @@ def _scatter(
         for number, start in enumerate(range(0, len(files), share))
     ]
     expected = sum(totals[file.number][0] for file in files)
-    done, seen = 0, list(bad)
-    read: list[FileReport] = []
-    results = in_order(scatter.scatter, tasks, workers, notes=run.spills / NOTES, spawn=run.careful)
-    for finished in results:
+    done, seen, read = 0, list(bad), bad[:0]
+    for finished in in_order(scatter.scatter, tasks, workers, notes=run.spills / NOTES, spawn=run.careful):
         seen += [report for report in finished.files if report.bad]
         _check_quarantine(run, seen)
         read += finished.files
+        for doubt in finished.doubts:
+            run.progress.message(f"warning: {run.name}: {doubt}")
         _check_events(run, read, expected)
         done += sum(report.file.size for report in finished.files)
         run.progress.update(f"split {run.name}: reading", done, total, f"{len(seen)} files set aside")

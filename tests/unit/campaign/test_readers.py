@@ -109,6 +109,12 @@ def test_a_layout_that_cannot_be_stored_is_refused_before_anything_is_read(attri
         open_reader("plain_reader:Plain", {"layout": layout})
 
 
+def test_expectations_of_another_type_are_refused(monkeypatch):
+    monkeypatch.setattr("plain_reader.Plain.expectations", {"typical": {}}, raising=False)
+    with pytest.raises(ConfigError, match=r"plain_reader:Plain\.expectations: expected .*, found dict"):
+        open_reader("plain_reader:Plain", {})
+
+
 def test_only_some_readers_write_raw_files():
     assert all(isinstance(open_reader(name, {}), WritesRaw) for name in READERS.values())
     assert not isinstance(open_reader("plain_reader:Plain", {}), WritesRaw)

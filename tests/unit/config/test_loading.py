@@ -302,6 +302,21 @@ def test_histograms_are_keys_as_their_record_reads_back():
     assert "split.histograms" not in load_config([]).data_keys()  # campaigns from before there were any
 
 
+def test_a_later_option_is_a_key_only_where_it_is_set():
+    """Campaigns from before it keep their fingerprint."""
+    root = "source.reader=crpipe.workloads.xec.reading.root:RootFiles"
+    plain = load_config([], [root]).data_keys()
+    assert "reader.fiducial" in plain
+    assert not {"reader.sentinel", "reader.saturated"} & plain.keys()
+    assert load_config([], [root, "reader.sentinel=[]", "reader.saturated=null"]).data_keys() == plain
+    assert load_config([], [root, "reader.sentinel=-999"]).data_keys() == plain | {
+        "reader.sentinel": [-999.0]
+    }
+    assert load_config([], [root, "reader.saturated=2500"]).data_keys() == plain | {
+        "reader.saturated": 2500.0
+    }
+
+
 def test_options_of_the_workload_are_part_of_the_fingerprint():
     default = BASE.options()["hidden"]
     assert fingerprint(load_config([], [MODEL, f"model.hidden={default + 1}"])) != fingerprint(BASE)

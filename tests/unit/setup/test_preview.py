@@ -18,6 +18,7 @@ from crpipe.source.listing import list_range
 from raw_files import campaign, make_events, nested, write_parquet
 
 QUARANTINE = "source.on_bad_file=quarantine"
+MUONS = pa.list_(pa.list_(pa.float32()))
 FIRST, SECOND = "0000000-0000009", "0000010-0000019"
 KEYS = ("ranges.last=19", "ranges.step=10", "split.validation_fraction=0.05")
 
@@ -105,6 +106,23 @@ def test_one_file_of_a_remote_source_is_copied_and_named_as_in_the_source(config
 
     monkeypatch.setattr(preview, "fetch_sample", missing)
     assert look_at_source(Campaign.open(remote)).notes == ("no file was read: no answer",)
+
+
+def test_the_values_of_each_column_are_shown_and_doubted(configure, raw):
+    lines = render_plan(planned(configure())).splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("values"))
+    assert lines[first].split()[1:6] == ["column", "1", "%", "50", "%"]
+    names = [line.split()[0] for line in lines[first + 1 : first + 10]]
+    assert names[:2] == ["primary_major_id", "primary_minor_id"]
+    assert names[6:] == ["muons.energy_gev", "muons.x_m", "muons.y_m"]
+    assert not planned(configure()).seen.file.doubts
+    for path in raw.rglob("*.parquet"):
+        table = pq.read_table(path)
+        padded = pa.array([row + [[0.0, 0.0, 0.0]] * 3 for row in table["muons"].to_pylist()], MUONS)
+        pq.write_table(table.set_column(table.schema.get_field_index("muons"), "muons", padded), path)
+    plan = planned(configure())
+    assert any("of the muons are 0 in every column" in warning for warning in plan.warnings())
+    assert "muons are 0 in every column" in " ".join(render_plan(plan).split())
 
 
 def test_illegal_values_are_found_before_the_split(configure, raw):

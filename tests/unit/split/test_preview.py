@@ -29,6 +29,17 @@ def test_the_first_file_is_read_and_the_others_are_counted(tmp_path):
     assert (everything.largest, everything.below) == (9, 1.0)
 
 
+def test_the_first_events_of_the_other_files_are_looked_at_too(tmp_path):
+    files = [write_parquet(tmp_path / f"{seed}.parquet", [2, 5, 1], seed) for seed in range(3)]
+    single, _ = read_sample(CHOICE, files[:1])
+    several, _ = read_sample(CHOICE, files)
+    names = [each.name for each in several.values]
+    assert names == [each.name for each in single.values]
+    energy = names.index("energy_gev")
+    assert several.values[energy].largest > single.values[energy].largest
+    assert several.rows == 3
+
+
 def test_without_time_one_block_and_one_file_are_read(tmp_path):
     files = [write_parquet(tmp_path / f"{seed}.parquet", [2] * 4, seed) for seed in range(2)]
     sample, _ = read_sample(CHOICE, files, seconds=-1.0)

@@ -53,6 +53,7 @@ from raw_files import (
     write_rows,
     write_staged,
 )
+from told import Told
 
 MULTIPLICITIES = ([0, 3, 25, 1, 0, 2] * 20, [5] * 40, [0] * 7, [100, 1, 0, 21, 20])
 
@@ -489,6 +490,20 @@ def spoil(config, column, value, item=None):
         items[item, 1] = value
     pq.write_table(nested(columns, multiplicity, items), raw_folder(config) / "bad.parquet")
     write_staged(config)
+
+
+def test_legal_values_that_look_wrong_are_said_once(tmp_path):
+    config, said = campaign(tmp_path), Told()
+    for seed in range(3):
+        columns, multiplicity, items = make_events([3] * 40, seed=seed)
+        items[:, 1] = -999
+        path = raw_folder(config) / f"{seed}.parquet"
+        pq.write_table(nested(columns, multiplicity, items), path)
+    write_staged(config)
+    split_module.split_range(Campaign.open(config), NAME, said)
+    warnings = [line for line in said.lines if line.startswith("warning")]
+    assert warnings == [line for line in warnings if "muons.x_m has a median of 999 m" in line]
+    assert len(warnings) == 1
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -1.0])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crpipe.core.errors import FormatError
+from crpipe.events.expectations import Expectations
 from crpipe.events.layout import Field, Layout
 from crpipe.workloads.common import elementary
 from crpipe.workloads.common.raw_files import read_csv_columns
@@ -30,6 +31,12 @@ TRUTH = (
     Field("zenith", "float64", "rad", 0, math.pi, "zenith angle that it came from; 0: straight from above"),
 )
 ENERGY = Field("energy_gev", "float64", "GeV", 0, 1e15, "energy of the neutrino or of its muon")
+
+
+# The medians show another unit.
+EXPECTATIONS = Expectations(
+    typical={"energy_gev": (0.5, 1e9), "pulses.time_ns": (20, 1e6), "pulses.charge_pe": (0.03, 100)}
+)
 
 
 def pulses(*more: Field) -> Layout:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from crpipe.events.expectations import Expectations
 from crpipe.events.layout import Field, Layout
 
 if TYPE_CHECKING:
@@ -40,6 +41,18 @@ MUON = (
 )
 
 BUNDLES = Layout("muons", (*PRIMARY_IDS, *PRIMARY), MUON, ("primary_major_id", "primary_minor_id"))
+
+# The medians show another unit, and the energies of the muons of a bundle come out of their primary's.
+EXPECTATIONS = Expectations(
+    typical={
+        "energy_gev": (100, 1e11),
+        "depth_m": (50, 2e4),
+        "muons.energy_gev": (1, 3e4),
+        "muons.x_m": (0.05, 100),
+        "muons.y_m": (0.05, 100),
+    },
+    sums={"energy_gev": "energy_gev"},
+)
 
 # The simulation's converter: one list column per row for the primary, one list of lists for its muons.
 RAW_PRIMARY = "primary"

@@ -27,14 +27,20 @@ if TYPE_CHECKING:
 # The trained models as functions of the raw branches of a ROOT file, all scaling inside, for an export.
 
 
-def items_of(npho: Tensor, relative_time: Tensor, threshold: float) -> Tensor:
-    """Turn raw branches, [B, 4760] each, into the items of the layout, as the reader does: [B, 4760, 4].
+def items_of(npho: Tensor, relative_time: Tensor, options: RootFilesOptions) -> Tensor:
+    """Turn raw branches, [B, 4760] each, into the items that models read, as the reader does: [B, 4760, 4].
 
-    relative_time: in s. threshold: photons below which a sensor has no time.
+    relative_time: in s. options: of the reader; see ``flag_sensors``.
     """
-    valid = npho.abs() <= LARGEST  # false for NaN
-    timed = valid & (relative_time.abs() <= LARGEST) & (npho >= threshold)
+    valid = (npho.abs() <= LARGEST) | (npho == torch.inf)  # false for NaN
+    timed = (relative_time.abs() <= LARGEST) & (npho >= options.npho_threshold)
+    for sentinel in options.sentinel:
+        valid &= npho != npho.new_tensor(sentinel)
+        timed &= relative_time != relative_time.new_tensor(sentinel)
+    timed &= valid
     photons = torch.where(valid, npho, 0.0)
+    if options.saturated is not None:
+        photons = photons.clamp(max=options.saturated)
     time = torch.where(timed, relative_time * _NS, 0.0)
     return torch.stack([photons, time, valid.to(npho.dtype), timed.to(npho.dtype)], dim=2)
 
@@ -42,15 +48,15 @@ def items_of(npho: Tensor, relative_time: Tensor, threshold: float) -> Tensor:
 class RegressorGraph(nn.Module):
     """Predictions of all tasks from raw branches, in the order of ``outputs``."""
 
-    def __init__(self, model: GammaModel, threshold: float) -> None:
+    def __init__(self, model: GammaModel, options: RootFilesOptions) -> None:
         super().__init__()
         self.model = model
-        self.threshold = threshold
+        self.options = options
 
     def forward(self, npho: Tensor, relative_time: Tensor) -> tuple[Tensor, ...]:
         """Return each task [B, D] in the units of its columns, and its uncertainties, if any."""
         outputs: list[Tensor] = []
-        for name, (value, log_sigma) in self.model(items_of(npho, relative_time, self.threshold)).items():
+        for name, (value, log_sigma) in self.model(items_of(npho, relative_time, self.options)).items():
             outputs.append(value)
             if log_sigma is not None:
                 outputs.append(sigma_of(name, value, log_sigma, self.model.tasks[name]))
@@ -60,14 +66,14 @@ class RegressorGraph(nn.Module):
 class InpainterGraph(nn.Module):
     """Photons and times of all sensors, found from those that are valid."""
 
-    def __init__(self, model: MaskedModel, threshold: float) -> None:
+    def __init__(self, model: MaskedModel, options: RootFilesOptions) -> None:
         super().__init__()
         self.model = model
-        self.threshold = threshold
+        self.options = options
 
     def forward(self, npho: Tensor, relative_time: Tensor) -> tuple[Tensor, Tensor]:
         """Return photons and times in s, [B, 4760] each: found ones, also for the sensors that are valid."""
-        estimate = self.model(items_of(npho, relative_time, self.threshold))
+        estimate = self.model(items_of(npho, relative_time, self.options))
         return estimate.photons, estimate.time_ns / _NS
 
 
@@ -97,7 +103,7 @@ def write_regressor(
     def compared(tensors: Sequence[Tensor]) -> list[Tensor]:
         return [values / values.new_tensor(unit) for values, unit in zip(tensors, units, strict=True)]
 
-    return _write(RegressorGraph(model, threshold_of(provenance)), outputs, folder / REGRESSOR, compared)
+    return _write(RegressorGraph(model, options_of(provenance)), outputs, folder / REGRESSOR, compared)
 
 
 def write_inpainter(model: MaskedModel, provenance: Provenance, folder: Path) -> Graphs:
@@ -109,17 +115,23 @@ def write_inpainter(model: MaskedModel, provenance: Provenance, folder: Path) ->
         photons, time = tensors
         return [codec.encode_photons(photons), time * _NS / codec.time_scale]
 
-    return _write(InpainterGraph(model, threshold_of(provenance)), outputs, folder / INPAINTER, compared)
+    return _write(InpainterGraph(model, options_of(provenance)), outputs, folder / INPAINTER, compared)
 
 
-def threshold_of(provenance: Provenance) -> float:
-    """Return the photons below which a sensor has no time, as the reader of the training had it."""
-    default = RootFilesOptions().npho_threshold
-    return float(provenance.keys.get("reader.npho_threshold", default))
+def options_of(provenance: Provenance) -> RootFilesOptions:
+    """Return how the reader of the training flagged sensors: the options that ``items_of`` needs."""
+    names = ("npho_threshold", "sentinel", "saturated")
+    keys = {name: provenance.keys.get(f"reader.{name}") for name in names}
+    return RootFilesOptions(**{name: value for name, value in keys.items() if value is not None})
+
+
+def _no_value(options: RootFilesOptions) -> str:
+    """Name the values of a branch that mean none, beside those that ``LARGEST`` leaves out."""
+    return "".join(f", or {value:g}" for value in options.sentinel)
 
 
 def _write(
-    graph: nn.Module,
+    graph: RegressorGraph | InpainterGraph,
     outputs: Mapping[str, str],
     path: Path,
     compared: Callable[[Sequence[Tensor]], list[Tensor]],
@@ -130,11 +142,11 @@ def _write(
     """
     rows, checks = dict.fromkeys(_INPUTS, "events"), [example(events, events) for events in _CHECKED_EVENTS]
     exported = Graph(graph, rows, tuple(outputs), example(3, 0), TOLERANCE, checks, compared)
-    difference = exported.export(path)
+    difference, more = exported.export(path), _no_value(graph.options)
     described: dict[str, Any] = {
         "inputs": {
-            "npho": f"photons as in the file, [events, {SENSORS}]; NaN or beyond 9e9: dead",
-            "relative_time": f"in s, [events, {SENSORS}]; NaN or beyond 9e9: none",
+            "npho": f"photons as in the file, [events, {SENSORS}]; NaN or beyond 9e9{more}: dead",
+            "relative_time": f"in s, [events, {SENSORS}]; NaN or beyond 9e9{more}: none",
         },
         "outputs": dict(outputs),
         "difference": difference,
@@ -163,17 +175,19 @@ def regressor_sections(provenance: Provenance, graphs: Graphs) -> Mapping[str, S
 def inpainter_sections(provenance: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:
     """Return the lines of the card that only an inpainter can write."""
     introduction = "Finds what dead photosensors of the liquid xenon detector of MEG II would have seen."
-    return _sections(introduction, list(_use_inpainter()), provenance, graphs)
+    return _sections(introduction, list(_use_inpainter(options_of(provenance))), provenance, graphs)
 
 
 def _sections(
     introduction: str, use: list[str], provenance: Provenance, graphs: Graphs
 ) -> Mapping[str, Sequence[str]]:
-    difference = graphs.description["graph"]["difference"]
+    difference, options = graphs.description["graph"]["difference"], options_of(provenance)
     deviations = [
         f"- Graph and checkpoint differ by at most {difference:.0e} of 1 + the value, in units of training.",
-        f"- Sensors of fewer than {threshold_of(provenance):g} photons have no time, as in training.",
+        f"- Sensors of fewer than {options.npho_threshold:g} photons have no time, as in training.",
     ]
+    if options.saturated is None:
+        deviations.append("- An event in which npho is inf has no prediction: training refused such events.")
     if provenance.keys.get("reader.dead"):
         deviations.append("- The graph does not know the list of dead sensors: give NaN as their photons.")
     return {
@@ -193,11 +207,14 @@ def _use_regressor(graphs: Graphs) -> Iterator[str]:
     yield from ("```", "")
 
 
-def _use_inpainter() -> Iterator[str]:
+def _use_inpainter(options: RootFilesOptions) -> Iterator[str]:
     yield from _opening(INPAINTER)
     yield "photons, time = session.run(None, inputs)"
-    yield "dead = ~(abs(events['npho']) <= 9e9)"
-    yield "events['npho'][dead] = photons[dead]"
+    light = "events['npho']"
+    more = "".join(f" | ({light} == {value!r})" for value in options.sentinel if abs(value) <= LARGEST)
+    lit = "" if np.inf in options.sentinel else f" | ({light} == float('inf'))"
+    yield f"dead = ~((abs({light}) <= 9e9){lit}){more}"
+    yield f"{light}[dead] = photons[dead]"
     yield from ("```", "")
 
 

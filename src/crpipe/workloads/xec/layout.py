@@ -18,6 +18,8 @@ SENSOR = (
     Field("time_valid", "float32", "", 0, 1, "1 where the sensor saw enough light to time it"),
 )
 PHOTONS, TIME, PHOTONS_VALID, TIME_VALID = range(4)  # columns of the items
+# One more, where the reader knows at how many photons a sensor is saturated; models do not read it.
+SATURATED = Field("saturated", "float32", "", 0, 1, "1 for a saturated sensor: it saw at least its photons")
 
 Truth = Literal["energy", "position", "time", "angle"]
 TRUTHS: tuple[Truth, ...] = ("energy", "position", "time", "angle")
@@ -34,17 +36,32 @@ TRUTH: dict[Truth, tuple[Field, ...]] = {
         Field("phi_rad", "float32", "rad", -math.tau, math.tau, "azimuth of the emission"),
     ),
 }
+# Where the median of each column usually is, without signs: it shows another unit.
+TYPICAL = {
+    "energy_gev": (2e-3, 0.5),
+    "u_cm": (1, 45),
+    "v_cm": (1, 90),
+    "w_cm": (0.5, 45),
+    "gamma_time_ns": (0.01, 5e3),
+    "theta_rad": (0.1, math.tau),
+    "phi_rad": (0.1, math.tau),
+    "sensors.time_ns": (0.01, 5e3),
+}
 # The volume in which light is well measured; depth is only bounded by the inner face.
 FIDUCIAL = {"u_cm": (-23.9, 23.9), "v_cm": (-67.9, 67.9), "w_cm": (0, 1000)}
 
 
 def sensor_layout(
-    truth: tuple[Truth, ...] = TRUTHS, group: Literal["event", "run"] = "event", *, fiducial: bool = False
+    truth: tuple[Truth, ...] = TRUTHS,
+    group: Literal["event", "run"] = "event",
+    *,
+    fiducial: bool = False,
+    saturated: bool = False,
 ) -> Layout:
     """Return the layout of 4,760 sensors with the event columns of ``truth``.
 
     group: what stays together in training, validation or test: single events, or whole runs.
-    fiducial: only positions in the fiducial volume are legal values.
+    fiducial: only positions in the fiducial volume are legal values. saturated: add the column ``SATURATED``.
     """
     number = (
         Field("run", "int64", "", 0, 2**53, "number of the run"),
@@ -54,7 +71,8 @@ def sensor_layout(
     if fiducial:
         columns = [_narrowed(field) for field in columns]
     together = ("run",) if group == "run" else ("run", "event")
-    return Layout("sensors", (*number, *columns), SENSOR, group=together, key=("run", "event"), fixed=SENSORS)
+    items = (*SENSOR, SATURATED) if saturated else SENSOR
+    return Layout("sensors", (*number, *columns), items, group=together, key=("run", "event"), fixed=SENSORS)
 
 
 def _narrowed(field: Field) -> Field:

@@ -122,6 +122,13 @@ def sensor_map() -> NDArray[np.float64]:
     return places
 
 
+def uvw(places: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return places [N, 3] along the axis, around it on the inner face, and behind that face: [N, 3], cm."""
+    x, y, z = places.T
+    coordinates = [z, INNER_RADIUS * elementary.arctan2(y, -x), np.hypot(x, y) - INNER_RADIUS]
+    return np.stack(coordinates, axis=1)
+
+
 def _cylinder(radius: Any, degrees: Any, z: Any) -> NDArray[np.float64]:
     """Turn radius, angle about the axis and z into x, y, z; broadcasts, and adds a last axis of 3."""
     angle = np.radians(degrees)

@@ -30,7 +30,7 @@ OUTPUTS = {  # and their columns
     "Regressor": {"energy": 1, "energy_sigma": 1, "position": 3, "time": 1, "time_sigma": 1, "angle": 2},
     "Inpainter": {"found_npho": SENSORS, "found_time": SENSORS},
 }
-KEYS = {"reader.npho_threshold": 30.0}
+KEYS = {"reader.npho_threshold": 30.0, "reader.sentinel": [-999.0], "reader.saturated": None}
 MADE = SimpleNamespace(keys=KEYS)
 ODD = np.array(
     [
@@ -42,24 +42,35 @@ ODD = np.array(
 )
 
 
-def raw(events=3):
-    """Make branches with every odd value that a file may hold."""
+DEFAULT = RootFilesOptions()
+
+
+def raw(events=3, *, infinite=False):
+    """Make branches with every odd value that a file may hold; infinite light, too, where it is read."""
     npho, time = make_sensors(events)
-    npho[:, 2000 : 2000 + len(ODD)], time[:, 2000 : 2000 + len(ODD)] = ODD.T[:, None]
+    odd = ODD if infinite else ODD[ODD[:, 0] != np.inf]
+    npho[:, 2000 : 2000 + len(odd)], time[:, 2000 : 2000 + len(odd)] = odd.T[:, None]
     return npho, time
 
 
-def read(path, npho, time, threshold=100.0):
+def read(path, npho, time, options=DEFAULT):
     write_root(path, npho, time, **make_truth(len(npho)))
-    reader = RootFiles(RootFilesOptions(npho_threshold=threshold))
-    return concatenate(list(reader.rows(path, {})))
+    return concatenate(list(RootFiles(options).rows(path, {})))
 
 
-@pytest.mark.parametrize("threshold", [0.0, 3.0, 100.0])
-def test_items_are_those_of_the_reader_bit_for_bit(tmp_path, threshold):
-    npho, time = raw()
-    wanted = read(tmp_path / "gammas.root", npho, time, threshold).items.reshape(3, SENSORS, 4)
-    found = items_of(torch.from_numpy(npho), torch.from_numpy(time), threshold)
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"npho_threshold": threshold} for threshold in (0.0, 3.0, 100.0)),
+        *({"sentinel": [500, -3, 1e10]}, {"sentinel": 100.1}, {"saturated": 450.0}),
+        {"sentinel": [0, 1e-8], "saturated": 99.9, "npho_threshold": 50.0},
+    ],
+)
+def test_items_are_those_of_the_reader_bit_for_bit(tmp_path, options):
+    npho, time = raw(infinite=True)
+    read_with = RootFilesOptions(**options)
+    wanted = read(tmp_path / "gammas.root", npho, time, read_with).items.reshape(3, SENSORS, -1)[..., :4]
+    found = items_of(torch.from_numpy(npho), torch.from_numpy(time), read_with)
     assert np.array_equal(found, wanted)
     assert 0 < wanted[..., 3].sum() < wanted[..., 2].sum() < wanted[..., 2].size
 
@@ -69,7 +80,7 @@ def test_a_regressor_of_raw_branches_gives_the_predictions(tmp_path):
     npho, time = raw()
     wanted = predict(made, model, read(tmp_path / "gammas.root", npho, time))
     with torch.no_grad():
-        found = RegressorGraph(model, 100.0)(torch.from_numpy(npho), torch.from_numpy(time))
+        found = RegressorGraph(model, DEFAULT)(torch.from_numpy(npho), torch.from_numpy(time))
     columns = [
         *(["energy_gev"], ["energy_gev_sigma"], ["u_cm", "v_cm", "w_cm"]),
         *(["gamma_time_ns"], ["theta_rad", "phi_rad"]),
@@ -83,7 +94,7 @@ def test_an_inpainter_of_raw_branches_finds_the_dead_sensors(tmp_path):
     npho, time = raw()
     wanted = predict(made, model, read(tmp_path / "gammas.root", npho, time))
     with torch.no_grad():
-        photons, seconds = InpainterGraph(model, 100.0)(torch.from_numpy(npho), torch.from_numpy(time))
+        photons, seconds = InpainterGraph(model, DEFAULT)(torch.from_numpy(npho), torch.from_numpy(time))
     for event in range(3):
         ids = wanted["sensor_id"][event].astype(int)
         np.testing.assert_allclose(photons[event, ids], wanted["photons"][event], rtol=1e-5, atol=1e-5)
@@ -112,12 +123,13 @@ def test_outputs_are_what_their_names_say(exported):
     made, graph, names, graphs = exported
     wanted = OUTPUTS[type(made).__name__]
     assert isinstance(made, Exportable)
-    assert graph.threshold == 30
+    assert graph.options == RootFilesOptions(npho_threshold=30, sentinel=(-999,))
     with torch.no_grad():
         found = graph(**example(2, 5))
     assert {name: values.shape[1] for name, values in zip(names, found, strict=True)} == wanted
     described = graphs.description["graph"]
     assert list(described["inputs"]) == ["npho", "relative_time"]
+    assert all("beyond 9e9, or -999:" in text for text in described["inputs"].values())
     assert list(described["outputs"]) == list(names) == list(wanted)
 
 
@@ -144,7 +156,7 @@ def test_the_example_of_the_card_runs_as_it_is_printed_without_crpipe(exported, 
     assert len([line for line in lines.splitlines() if line.strip()]) <= 10
     write_stand_in(tmp_path / graphs.files[0], OUTPUTS[type(made).__name__])
     npho, time = make_sensors(4, seed=3)
-    npho[:, 7] = np.nan
+    npho[:, 7], npho[:, 8], npho[:, 9] = np.nan, -999, np.inf
     write_root(tmp_path / "gammas.root", npho, time)
     blocked = "import sys\nsys.modules['torch'] = sys.modules['crpipe'] = None\n"
     after = "\nimport numpy\nnumpy.save('after.npy', events['npho'])\n"
@@ -158,7 +170,7 @@ def test_the_example_of_the_card_runs_as_it_is_printed_without_crpipe(exported, 
         np.testing.assert_allclose(energies, time[:, 0], rtol=1e-4)
         assert all(line.endswith("energy_gev (GeV)") for line in done.stdout.splitlines())
     else:
-        dead = ~(np.abs(npho) <= 9e9)
+        dead = ~(np.abs(npho) <= 9e9) & (npho != np.inf) | (npho == -999)
         found = np.load(tmp_path / "after.npy")
         assert np.array_equal(found[~dead], npho[~dead])
         assert np.array_equal(found[dead], time[dead])

@@ -16,7 +16,14 @@ from crpipe.core.errors import FormatError
 from crpipe.events.batch import Events, cuts, offsets
 from crpipe.events.layout import Field
 from crpipe.workloads.common.raw_files import note_unread, open_parquet
-from crpipe.workloads.direction.layout import ENERGY, EXACT_NS, PULSES_WITH_ENERGY, pulses, read_geometry
+from crpipe.workloads.direction.layout import (
+    ENERGY,
+    EXACT_NS,
+    EXPECTATIONS,
+    PULSES_WITH_ENERGY,
+    pulses,
+    read_geometry,
+)
 from crpipe.workloads.direction.reading import columns
 
 if TYPE_CHECKING:
@@ -226,6 +233,7 @@ class _PulseFiles(abc.ABC):
     """Reader of files with one row per pulse; where the events are in a file is up to its kind."""
 
     formats = ("Parquet",)
+    expectations = EXPECTATIONS
 
     def rows(self, path: Path, tables: Tables) -> Iterator[Events]:
         """Yield all events in the order of their pulses, in blocks of about a million pulses."""

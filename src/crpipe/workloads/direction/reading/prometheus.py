@@ -16,7 +16,7 @@ from crpipe.core.errors import FormatError
 from crpipe.core.files import atomic_write
 from crpipe.events.batch import Events, cuts, offsets
 from crpipe.workloads.common.raw_files import note_unread, open_parquet
-from crpipe.workloads.direction.layout import EXACT_NS, PULSES_WITH_ENERGY, read_geometry
+from crpipe.workloads.direction.layout import EXACT_NS, EXPECTATIONS, PULSES_WITH_ENERGY, read_geometry
 from crpipe.workloads.direction.reading import columns
 
 if TYPE_CHECKING:
@@ -206,6 +206,7 @@ class PrometheusHits:
     layout: Layout = PULSES_WITH_ENERGY
     needs: tuple[str, ...] = ("truth", "geometry")
     formats = ("Parquet",)
+    expectations = EXPECTATIONS
 
     def rows(self, path: Path, tables: Tables) -> Iterator[Events]:
         """Yield all events in the order of the file, in blocks of about a million hits."""
@@ -250,6 +251,7 @@ class PrometheusPhotons:
     layout: Layout = PULSES_WITH_ENERGY
     needs: tuple[str, ...] = ("geometry",)
     formats = ("Parquet",)
+    expectations = EXPECTATIONS
 
     def rows(self, path: Path, tables: Tables) -> Iterator[Events]:
         """Yield all events in the order of the file, 16 at once."""

@@ -15,6 +15,7 @@ from crpipe.workloads.muons.layout import (
     BUNDLES,
     CONVERTED_MUON,
     CONVERTED_PRIMARY,
+    EXPECTATIONS,
     PRIMARY_IDS,
     nested_table,
 )
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from crpipe.campaign.records import Tables
+    from crpipe.events.expectations import Expectations
     from crpipe.events.layout import Layout
 
 _DATASETS = ("primaries", "muons", "counts")
@@ -56,6 +58,7 @@ class BundlesHdf5:
     layout: Layout = BUNDLES
     needs: tuple[str, ...] = ()
     formats: ClassVar[tuple[str, ...]] = ("HDF5",)
+    expectations: ClassVar[Expectations] = EXPECTATIONS
 
     def rows(self, path: Path, tables: Tables) -> Iterator[Events]:  # noqa: ARG002
         """Yield all events in order, in blocks of about a million muons, or one larger event."""

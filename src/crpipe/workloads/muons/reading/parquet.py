@@ -16,6 +16,7 @@ from crpipe.workloads.muons.layout import (
     BUNDLES,
     CONVERTED_MUON,
     CONVERTED_PRIMARY,
+    EXPECTATIONS,
     MUON,
     PRIMARY,
     PRIMARY_IDS,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from crpipe.campaign.records import Tables
+    from crpipe.events.expectations import Expectations
     from crpipe.events.layout import Field, Layout
 
 # Row groups of a raw Parquet file: what their footers say, and bounded blocks of their rows.
@@ -136,6 +138,7 @@ class Bundles:
     layout: Layout = BUNDLES
     needs: tuple[str, ...] = ()
     formats: ClassVar[tuple[str, ...]] = ("Parquet",)
+    expectations: ClassVar[Expectations] = EXPECTATIONS
 
     def rows(self, path: Path, tables: Tables) -> Iterator[Events]:  # noqa: ARG002
         """Yield all events in order, in blocks of about a million muons, or one larger event."""

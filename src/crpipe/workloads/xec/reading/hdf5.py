@@ -11,6 +11,7 @@ import numpy as np
 
 from crpipe.core.errors import FormatError
 from crpipe.events.batch import Events, cuts, offsets
+from crpipe.events.expectations import Expectations
 from crpipe.events.layout import Field, Layout
 from crpipe.workloads.common.hdf5 import describe, find_dataset, note_unread, open_hdf5
 
@@ -122,6 +123,7 @@ class LiquidOFiles:
     layout: Layout = LIQUIDO
     needs: tuple[str, ...] = ()
     formats: tuple[str, ...] = ("HDF5",)
+    expectations = Expectations(axes={f"vertex_{axis}_mm": f"{axis}_mm" for axis in "xyz"})
 
     def __init__(self, options: LiquidOFilesOptions) -> None:
         self._axes: tuple[str, ...] = options.vertex_axes

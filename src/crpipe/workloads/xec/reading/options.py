@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
 
 from crpipe.config.sections import Section, key
-from crpipe.workloads.xec.layout import TRUTHS, Truth
+from crpipe.workloads.xec.layout import LARGEST, TRUTHS, Truth
 
 option = partial(key, scope="data")
 
@@ -40,6 +40,20 @@ class RootFilesOptions(Section):
         "event", "what stays together in training, validation or test: single events, or whole runs"
     )
     npho_threshold: float = option(100.0, "photons below which a sensor has no time", ge=0)
+    sentinel: tuple[float, ...] = option(
+        (),
+        "values of npho and relative_time that mean no value, as the file has them: -999, or [-999, 0]; NaN "
+        "and values beyond ±9e9 always do",
+        later=True,
+    )
+    saturated: float | None = option(
+        None,
+        "photons at which a sensor is saturated: npho of inf, or at least this, becomes this number, and "
+        "gets 1 in the item column saturated; null: inf is refused",
+        later=True,
+        gt=0,
+        le=LARGEST,
+    )
     fiducial: bool = option(
         default=False,
         meaning="only |u| <= 23.9 cm, |v| <= 67.9 cm and w >= 0 are legal; split.on_bad_event: reject leaves "
@@ -47,6 +61,11 @@ class RootFilesOptions(Section):
     )
     dead: bool = option(default=False, meaning="read the table dead, a list of dead sensors")
     sensors: bool = option(default=False, meaning="check the table sensors, the places of the sensors")
+
+    @field_validator("sentinel", mode="before")
+    @classmethod
+    def _one_or_more(cls, value: Any) -> Any:
+        return value if isinstance(value, list | tuple) else (value,)
 
     @model_validator(mode="after")
     def _position_is_cut(self) -> Self:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from crpipe.core.errors import FormatError, require
 from crpipe.events.batch import Events
+from crpipe.events.expectations import Expectations
 from crpipe.events.notes import note
 from crpipe.workloads.common.raw_files import Reading
-from crpipe.workloads.xec.layout import LARGEST, SENSORS, TRUTH, sensor_layout
-from crpipe.workloads.xec.sensors import read_sensor_map
+from crpipe.workloads.xec.layout import LARGEST, SENSORS, TRUTH, TYPICAL, sensor_layout
+from crpipe.workloads.xec.sensors import read_sensor_map, sensor_map, uvw
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -115,18 +117,22 @@ class EventTree:
                 f"one in reader.branches.{option}"
             )
 
-    def check(self, name: str, kinds: str, shape: tuple[int, ...]) -> None:
-        """Raise FormatError unless one branch holds numbers of ``kinds`` (as in numpy) in this shape."""
+    def check(self, name: str, kinds: str, shape: tuple[int, ...], usual: str = "") -> None:
+        """Raise FormatError unless one branch holds numbers of ``kinds`` (as in numpy) in this shape.
+
+        Note another kind than the ``usual`` ones, which is converted.
+        """
         if self._names.count(name) > 1:
             raise FormatError(
                 f"{self.path}: tree {self.name}: {self._names.count(name)} branches are called {name}; have "
                 "the file made again"
             )
         branch = self.branches[name]
-        word = {"f": "float or double", "iu": "an integer type"}[kinds]
+        word = {"f": "float or double", "fiu": "float, double or an integer type"}[kinds]
         expected = f"{word}{list(shape) or ''}"
         with _reading(self.path):
             fits = _fits(branch.interpretation, kinds, shape)
+            is_usual = not usual or _fits(branch.interpretation, usual, shape)
             entries = int(branch.num_entries)
         if not fits:
             raise FormatError(
@@ -138,6 +144,8 @@ class EventTree:
                 f"{self.path}: tree {self.name}: branch {name}: expected {self.events} entries as in the "
                 f"tree, found {entries}; have the file made again"
             )
+        if not is_usual:
+            note(f"branch {name}: {branch.typename} is read as {'float' if usual == 'f' else 'an integer'}")
 
     def continues(self, earlier: Any) -> bool:
         """Return whether another state of the tree has only baskets that this one begins with."""
@@ -323,9 +331,29 @@ class RootFiles:
 
     def __init__(self, options: RootFilesOptions) -> None:
         self._options = options
-        self.layout: Layout = sensor_layout(options.truth, options.group, fiducial=options.fiducial)
+        self.layout: Layout = sensor_layout(
+            options.truth,
+            options.group,
+            fiducial=options.fiducial,
+            saturated=options.saturated is not None,
+        )
         self.formats = ("ROOT",)
         self.needs: tuple[str, ...] = tuple(name for name in ("sensors", "dead") if getattr(options, name))
+
+    @cached_property
+    def expectations(self) -> Expectations:
+        """What is known of the values beside the layout: usual sizes, units, and where the sensors are."""
+        axes = dict(zip(("u_cm", "v_cm", "w_cm"), uvw(sensor_map()[:, :3]).T, strict=True))
+        return Expectations(
+            typical=TYPICAL,
+            units={"gamma_time_ns": "s", "sensors.time_ns": "s"}
+            | dict.fromkeys(("theta_rad", "phi_rad"), "degrees"),
+            flags={"sensors.photons": "photons_valid", "sensors.time_ns": "time_valid"},
+            axes=axes,
+            weights="photons",
+            sentinel="reader.sentinel",
+            saturated={"sensors.photons": self._options.saturated or "reader.saturated"},
+        )
 
     def rows(self, path: Path, tables: Tables) -> Iterator[Events]:
         """Yield all events in the order of the file, in blocks of 16 MiB of items."""
@@ -334,14 +362,17 @@ class RootFiles:
         with open_tree(path, self._options.tree) as tree:
             shapes = self._check(tree)
             branches = self._options.branches
-            run, event = tree.whole(branches.run, branches.event)
+            names = (branches.run, branches.event)
+            run, event = (
+                _whole(path, name, values) for name, values in zip(names, tree.whole(*names), strict=True)
+            )
             _refuse_twins(path, run, event)
             row = 0
             for block in tree.blocks(shapes, _EVENTS):
                 npho, time = block[branches.npho], block[branches.relative_time]
                 rows = slice(row, row + len(npho))
-                columns = {"run": run[rows].astype(np.int64), "event": event[rows].astype(np.int64)}
-                items = flag_sensors(npho, time, dead.of(run[rows]), self._options.npho_threshold)
+                columns = {"run": run[rows], "event": event[rows]}
+                items = flag_sensors(npho, time, dead.of(run[rows]), self._options)
                 multiplicity = np.full(len(npho), SENSORS, np.uint32)
                 yield Events(columns | self._truth(block, len(npho)), multiplicity, items)
                 row += len(npho)
@@ -363,12 +394,12 @@ class RootFiles:
         for option in ("npho", "relative_time", "run", "event"):
             tree.need(option, getattr(branches, option))
         for name in (branches.run, branches.event):
-            tree.check(name, "iu", ())
+            tree.check(name, "fiu", (), usual="iu")
         shapes: dict[str, tuple[int, ...]] = {branches.npho: (SENSORS,), branches.relative_time: (SENSORS,)}
         truth = {getattr(branches, name): _SHAPES[name] for name in self._options.truth}
         shapes |= {name: shape for name, shape in truth.items() if name in tree.branches}
         for name, shape in shapes.items():
-            tree.check(name, "f", shape)
+            tree.check(name, "fiu" if name == branches.npho else "f", shape, usual="f")
         return shapes
 
     def _truth(self, block: dict[str, NDArray[Any]], events: int) -> dict[str, NDArray[np.float32]]:
@@ -384,25 +415,50 @@ class RootFiles:
 
 
 def flag_sensors(
-    npho: NDArray[Any], relative_time: NDArray[Any], dead: NDArray[np.bool_], threshold: float
+    npho: NDArray[Any], relative_time: NDArray[Any], dead: NDArray[np.bool_], options: RootFilesOptions
 ) -> NDArray[np.float32]:
-    """Turn photons and times [s] with sentinels, [N, 4760] each, into items [N·4760, 4] with flags.
+    """Turn photons and times [s] with sentinels, [N, 4760] each, into items with flags: [N·4760, 4 or 5].
 
-    photons_valid: npho is finite and within ±9e9, and the sensor is not in ``dead`` [N, 4760]. time_valid:
-    photons_valid, npho is at least ``threshold``, and the time is finite and within ±9e9. Where a flag is 0,
-    so is the value.
+    photons_valid: npho is within ±9e9 or inf, none of ``options.sentinel``, and the sensor is not in ``dead``
+    [N, 4760]. time_valid: photons_valid, npho is at least ``options.npho_threshold``, and the time is within
+    ±9e9 and none of the sentinels. Where a flag is 0, so is the value. With ``options.saturated`` as many
+    photons, or more, become that number, with 1 in the column ``saturated``; without it inf stays inf, for
+    the split to refuse.
     """
-    items = np.empty((len(npho), SENSORS, 4), np.float32)
+    items = np.empty((len(npho), SENSORS, 4 if options.saturated is None else 5), np.float32)
+    if npho.dtype.kind in "iu":
+        npho = npho.astype(np.float64)
     for first in range(0, len(npho), _AT_ONCE):
         some = slice(first, first + _AT_ONCE)
         photons, time = npho[some], relative_time[some]
-        seen = (np.abs(photons) <= LARGEST) & ~dead[some]  # NaN is not <= anything
-        timed = seen & (photons >= threshold) & (np.abs(time) <= LARGEST)
+        seen = ((np.abs(photons) <= LARGEST) | (photons == np.inf)) & ~dead[some]  # NaN is not <= anything
+        timed = np.abs(time) <= LARGEST
+        if options.sentinel:
+            seen &= ~np.isin(photons, np.array(options.sentinel, photons.dtype))
+            timed &= ~np.isin(time, np.array(options.sentinel, time.dtype))
+        timed &= seen & (photons >= options.npho_threshold)
+        if options.saturated is not None:
+            items[some, :, 4] = seen & (photons >= options.saturated)
+            photons = np.minimum(photons, options.saturated)
         items[some, :, 0] = np.where(seen, photons, 0)
         items[some, :, 1] = np.where(timed, time, 0) * _NS
         items[some, :, 2] = seen
         items[some, :, 3] = timed
-    return items.reshape(-1, 4)
+    return items.reshape(-1, items.shape[2])
+
+
+def _whole(path: Path, name: str, values: NDArray[Any]) -> NDArray[np.int64]:
+    """Return whole numbers, [N]; raise FormatError for floats that are none, or too large to be exact."""
+    if values.dtype.kind == "f":
+        exact = 2.0 ** (np.finfo(values.dtype).nmant + 1)
+        wrong = ~((np.floor(values) == values) & (np.abs(values) <= exact))
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise FormatError(
+                f"{path}: row {row}: {name}: expected a whole number up to {exact:.0f}, found {values[row]}; "
+                "have the file made again, with an integer type"
+            )
+    return values.astype(np.int64)
 
 
 def _refuse_twins(path: Path, run: NDArray[Any], event: NDArray[Any]) -> None:

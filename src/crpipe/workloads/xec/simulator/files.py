@@ -12,7 +12,7 @@ from crpipe.core.errors import require
 from crpipe.workloads.common import elementary
 from crpipe.workloads.common.simulators import NumberedSimulator
 from crpipe.workloads.xec.layout import SENSORS, sensor_layout
-from crpipe.workloads.xec.sensors import MPPCS, write_sensor_map
+from crpipe.workloads.xec.sensors import MPPCS, uvw, write_sensor_map
 from crpipe.workloads.xec.simulator.physics import (
     LIGHT_CM_NS,
     PHOTONS_PER_GEV,
@@ -22,7 +22,6 @@ from crpipe.workloads.xec.simulator.physics import (
     sample_deposits,
     sample_gammas,
     shares,
-    uvw,
 )
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import numpy as np
 
 from crpipe.workloads.common import elementary
 from crpipe.workloads.xec.layout import SENSORS
-from crpipe.workloads.xec.sensors import INNER_RADIUS, MPPCS, sensor_map
+from crpipe.workloads.xec.sensors import MPPCS, sensor_map, uvw
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -107,13 +107,6 @@ class Gammas:
         x, y, z = self.direction.T
         angles = np.stack([elementary.arccos(z), elementary.arctan2(y, x) % (2 * np.pi)], axis=1)
         return np.degrees(angles)
-
-
-def uvw(places: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return places [N, 3] along the axis, around it on the inner face, and behind that face: [N, 3], cm."""
-    x, y, z = places.T
-    coordinates = [z, INNER_RADIUS * elementary.arctan2(y, -x), np.hypot(x, y) - INNER_RADIUS]
-    return np.stack(coordinates, axis=1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,12 @@ def test_events_are_as_written_for_any_blocks_and_baskets(write, monkeypatch, bl
         (0, 0, (0, 0, 1, 0), {}),
         (-3, 1e-8, (-3, 0, 1, 0), {}),
         (np.nan, 1e-8, (0, 0, 0, 0), {}),
-        (np.inf, 1e-8, (0, 0, 0, 0), {}),
+        (np.inf, 1e-8, (0, 0, 0, 0), {"sentinel": [-999, np.inf]}),
+        (-999, 1e-8, (0, 0, 0, 0), {"sentinel": -999}),
+        (-998, 1e-8, (-998, 0, 1, 0), {"sentinel": -999}),
+        (200, -999, (200, 0, 1, 0), {"sentinel": [0, -999]}),
+        (0, 1e-8, (0, 0, 0, 0), {"sentinel": [0, -999]}),
+        (-999.9, 1e-8, (0, 0, 0, 0), {"sentinel": -999.9}),  # no float32 is exactly that
         (1e10, 1e-8, (0, 0, 0, 0), {}),
         (-1e10, 1e-8, (0, 0, 0, 0), {}),
         (200, np.nan, (200, 0, 1, 0), {}),
@@ -115,6 +120,50 @@ def test_each_kind_of_sentinel_lands_in_its_flag(write, npho, time, item, option
     events = read(write(npho=photons, relative_time=times), options)
     assert np.allclose(events.items.reshape(EVENTS, SENSORS, 4)[3, 7], item)
     assert not find_invalid_events(events, reader().layout)
+
+
+def test_infinite_photons_are_no_dead_sensor(write):
+    photons, times = make_sensors(EVENTS)
+    photons[3, 7], times[3, 7] = np.inf, 1e-8
+    (reason,) = find_invalid_events(read(write(npho=photons, relative_time=times)), reader().layout).values()
+    assert reason == "sensors[7]: photons is inf, not within -9e+09 to 9e+09"
+    opened = reader()
+    assert opened.expectations.saturated == {"sensors.photons": "reader.saturated"}
+    events = concatenate(list(opened.rows(write(npho=photons, relative_time=times))))
+    reasons = find_invalid_events(events, opened.layout, opened.expectations)
+    assert reasons[3].endswith("as reader.saturated: VALUE")
+
+
+def test_a_saturated_sensor_has_its_own_flag(write):
+    photons, times = make_sensors(EVENTS)
+    photons[3, 7:10], times[3, 7:10] = [np.inf, 2500, 2499], 1e-8
+    path, options = write(npho=photons, relative_time=times), {"saturated": 2500, "sentinel": -999}
+    events = read(path, options)
+    assert reader(options).layout.items[4].name == "saturated"
+    sensors = events.items.reshape(EVENTS, SENSORS, 5)
+    assert np.array_equal(sensors[3, 7:10], [[2500, 10, 1, 1, 1], [2500, 10, 1, 1, 1], [2499, 10, 1, 1, 0]])
+    assert not find_invalid_events(events, reader(options).layout)
+    photons[3, 7:9] = 2500
+    plain = read(write("plain.root", npho=photons, relative_time=times))
+    assert np.array_equal(sensors[..., :4], plain.items.reshape(EVENTS, SENSORS, 4))
+
+
+def test_integers_for_photons_and_floats_for_numbers_are_read_where_nothing_is_lost(write):
+    npho, time = make_sensors(EVENTS)
+    whole = np.rint(np.where(npho < SENTINEL, npho, -999))
+    options = {"sentinel": -999}
+    expected = read(write(npho=whole.astype("f4"), relative_time=time), options)
+    run = np.ones(EVENTS)
+    for number, kind in enumerate(("i2", "i4", "i8")):
+        path = write(f"{number}.root", npho=whole.astype(kind), relative_time=time, run=run.astype("f4"))
+        opened = reader(options)
+        opened.totals(path)
+        assert any(note.startswith("branch npho: int") for note in opened.notes)
+        assert "branch run: float is read as an integer" in opened.notes
+        found = concatenate(list(opened.rows(path)))
+        assert np.array_equal(found.items, expected.items)
+        assert np.array_equal(found.columns["run"], expected.columns["run"])
+        assert found.columns["run"].dtype == np.int64
 
 
 def test_an_impossible_time_is_left_to_the_split(write):
@@ -206,8 +255,10 @@ def test_names_of_tree_and_branches_are_options(write):
     ("name", "values", "words"),
     [
         *((name, None, [f"no branch {name}", f"reader.branches.{name}"]) for name in NEEDED),
-        ("run", np.ones(EVENTS, np.float32), ["branch run: expected an integer type", "found float"]),
-        ("event", np.ones(EVENTS, np.float32), ["branch event: expected an integer type", "found float"]),
+        ("run", np.ones((EVENTS, 2), np.int32), ["branch run: expected float, double or an integer type"]),
+        ("run", np.full(EVENTS, 1.5), ["row 0: run: expected a whole number", "found 1.5"]),
+        ("event", np.full(EVENTS, np.nan), ["row 0: event: expected a whole number", "found nan"]),
+        ("event", np.full(EVENTS, 2e7, np.float32), ["event: expected a whole number up to 16777216"]),
         (
             "uvwTruth",
             np.zeros((EVENTS, 2), np.float32),
