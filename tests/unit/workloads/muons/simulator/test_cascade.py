@@ -1,8 +1,10 @@
 """Cascades of hadrons: tables of chromo's interactions, and showers drawn from them."""
 
+import importlib.util
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -237,3 +239,29 @@ def test_the_surface_is_where_it_is_said_to_be(states):
         )
         radii.append(np.median(np.hypot(muons.x, muons.y)))
     assert 1.15 < radii[0] / radii[1] < 1.6
+
+
+def numbers_of_the_docs():
+    path = Path(__file__).parents[5] / "docs" / "muon_numbers.py"
+    spec = importlib.util.spec_from_file_location("muon_numbers", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_fluxes_of_the_docs_are_what_their_script_prints():
+    """Every ratio that the page shows, to the last digit."""
+    page = (Path(__file__).parents[5] / "docs" / "physics.md").read_text()
+    assert [line for line in numbers_of_the_docs().fluxes() if line not in page] == []
+
+
+@pytest.mark.slow
+def test_the_multiplicities_of_the_docs_have_a_script(states):
+    """The heads are those of the page, and a small run prints as many rows."""
+    page = (Path(__file__).parents[5] / "docs" / "physics.md").read_text().splitlines()
+    lines = list(numbers_of_the_docs().multiplicities(states, 30))
+    heads = [line for line in lines if line.startswith(("| a proton", "| AirShowers"))]
+    assert [line.split("|")[1] for line in lines if line.startswith("|")][-5:] == [
+        page[page.index(heads[1]) + 2 + row].split("|")[1] for row in range(5)
+    ]
+    assert heads[0] in page
