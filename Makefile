@@ -1,7 +1,7 @@
 # make demo    the whole pipeline on simulated data, a few minutes; with SOURCE=pelican the same files come from a
 #              Pelican federation that runs meanwhile on this machine (needs XRootD: it says which packages);
 #              with WORKLOAD=direction the directions of neutrinos instead of muon bundles, with WORKLOAD=xec gammas
-#              in liquid xenon
+#              in liquid xenon, with WORKLOAD=cascade muon bundles from cascades of hadrons
 # make test    what to run after a change: every step, the errors, the promises and the structure; a few minutes
 # make test-all   the tests that test leaves out: slow ones, and those with the real Snakemake, XRootD and Slurm
 # make check   format, lint, types, the workflow's lint, test and test-all. CI (.ci/run) runs this, test-clean-install
@@ -19,7 +19,7 @@
 # make test-faults   each file operation of each verb fails once with each errno that it can give: FAULTS=N (0: all, days;
 #              6000) of the cases, chosen by FAULT_SEED=S (1); writes docs/file-operations.md
 # make test-small   errors of the AUCs over 100 seeds of the demo's size, FLOORS=N; a quarter of an hour
-# make test-physics what a model has to reach on simulated events; three quarters of an hour
+# make test-physics what a model has to reach on simulated events, and muons beside public ones; an hour
 # make test-jetnet  the distances beside those of JetNet
 # make soak    one training of SOAK_STEPS=N (20000) steps, watched for growing memory, open files and threads
 # make test-numerics   operations and trainings with two C libraries, in two Debian roots by debootstrap; as root
@@ -145,8 +145,14 @@ test-numerics: $(READY)
 test-small: $(READY)
 	FLOORS=$(FLOORS) $(BIN)/python -m pytest -s -q tests/nightly/test_floors.py
 
-test-physics: $(READY)
+test-physics: $(READY) .venv-showers/.installed
 	$(BIN)/python -m pytest -s -q tests/physics
+
+# Files of others with showers, and what reads them: 80 MB that nothing else needs.
+.venv-showers/.installed: Makefile
+	$(PYTHON) -m venv .venv-showers
+	.venv-showers/bin/pip install -q corsikaio==0.6.1 km3net_testdata==0.4.31 numpy==2.4.6
+	touch $@
 
 test-clean-install:
 	PYTHON="$(PYTHON)" TORCH="$(TORCH)" workflow/scripts/test-clean-install

@@ -18,7 +18,7 @@ from crpipe.report.figure_context import FigureContext, figures_of
 from crpipe.report.figure_style import new_figure, save, style
 from crpipe.workloads.muons.simulator.files import resimulate
 from crpipe.workloads.muons.simulator.options import AirShowersOptions
-from crpipe.workloads.muons.simulator.physics import CLUSTERS_PER_NUCLEON, MASS_NUMBERS, flux, power_law
+from crpipe.workloads.muons.simulator.physics import MASS_NUMBERS, Primaries, clusters, flux, power_law
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,10 +60,10 @@ def fluctuation(axes: Axes) -> None:
     for mass, shade in ((1, SHADES[0]), (56, SHADES[4])):
         found = draw(30_000, energy_gev=1e6, mass_number=mass)[0]
         values = np.arange(found.max() + 1)
-        mean, clusters = found.mean(), CLUSTERS_PER_NUCLEON * mass
+        mean, k = found.mean(), clusters(Primaries(*(np.array([each]) for each in (1e6, mass, 1.0))))[0]
         axes.step(values, np.bincount(found) / len(found), where="mid", color=shade, alpha=0.6)
-        expected = stats.nbinom.pmf(values, clusters, clusters / (clusters + mean))
-        axes.plot(values, expected, color=shade, ls="--", label=f"A = {mass}: k = {clusters:.0f}")
+        expected = stats.nbinom.pmf(values, k, k / (k + mean))
+        axes.plot(values, expected, color=shade, ls="--", label=f"A = {mass}: k = {k:.0f}")
     axes.set(yscale="log", ylim=(1e-4, 1), xlim=(0, 45), xlabel="multiplicity", ylabel="share of events")
     axes.set_title("1 PeV at 1.5 km; dashed: negative binomial")
     axes.legend()

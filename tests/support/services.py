@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 JETNET = os.environ.get("JETNET_PYTHON", str(Path(__file__).parents[2] / ".venv-jetnet" / "bin" / "python"))
+SHOWERS = os.environ.get(
+    "SHOWERS_PYTHON", str(Path(__file__).parents[2] / ".venv-showers" / "bin" / "python")
+)
 PROGRAMS = {
     "federation": ("xrootd",),
     "slurm": ("slurmctld", "slurmd", "sbatch", "tmux"),
@@ -15,6 +18,7 @@ PROGRAMS = {
     "compiler": ("cc",),
     "bindfs": ("bindfs", "fusermount3"),
     "jetnet": (JETNET,),
+    "corsika": (SHOWERS,),
 }
 INSTALLABLE = re.compile(r"(apt-get|pip) install|could not import")
 

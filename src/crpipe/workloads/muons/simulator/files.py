@@ -21,8 +21,8 @@ from crpipe.workloads.common.simulators import NumberedSimulator, joined, taken
 from crpipe.workloads.muons.layout import BUNDLES, MUON, PRIMARY, PRIMARY_IDS, SCHEMA, WRITER, nested_table
 from crpipe.workloads.muons.simulator.physics import (
     IONISATION_GEV_PER_M,
+    Muons,
     Primaries,
-    Showers,
     advance,
     sample_muons,
     sample_primaries,
@@ -31,13 +31,15 @@ from crpipe.workloads.muons.simulator.physics import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
     from typing import Any
 
     from numpy.typing import NDArray
 
     from crpipe.workloads.muons.simulator.options import AirShowersOptions
+
+    Floats = NDArray[np.float64]
 
 # Bounds on memory: a block holds many small showers or one large one, whose rows leave it depth by depth.
 BLOCK_ROWS = 1 << 18
@@ -66,14 +68,34 @@ class AirShowers(NumberedSimulator["AirShowersOptions"]):
         major = (seed % 2**32) << 32 | number
         rng = np.random.default_rng([seed, number])
         with pq.ParquetWriter(path, SCHEMA, write_statistics=False, **WRITER) as writer:
-            for table in _tables(major, _simulate(rng, self._options)):
+            for table in _tables(major, self._simulate(rng)):
                 writer.write_table(table, row_group_size=len(table))
                 pa.default_memory_pool().release_unused()  # otherwise kept beside what numpy allocates next
 
     def again(self, columns: Mapping[str, NDArray[Any]], seed: int) -> Events:
-        """Simulate given primaries a second time: the best that any model can reach."""
-        multiplicity, muons = resimulate(self._options, seed, columns)
-        return Events(dict(columns), multiplicity, muons)
+        """Simulate given primaries a second time, each row on its own: the best that any model can reach.
+
+        columns: energy_gev, zenith_rad, mass_number, depth_m, [N] each; the others stay as they are. Raise
+        SourceError for a depth at which the simulator never records.
+        """
+        energy, zenith, mass, depth = (np.asarray(columns[field.name], np.float64) for field in PRIMARY)
+        options = self._options
+        outside = (depth < options.depth_min_m - 1) | (depth > options.depth_max_m + 1)
+        if outside.any():
+            raise SourceError(
+                f"depth_m: {depth[outside][0]:g} lies outside the synthetic source's depths "
+                f"{options.depth_min_m:g}..{options.depth_max_m:g} m; re-simulate its own events only"
+            )
+        rng = np.random.default_rng([seed, len(depth)])
+        reach = track(np.cos(zenith), depth)
+        primaries = Primaries(energy, mass, np.cos(zenith))
+        multiplicity, muons_of = self.in_air(rng, primaries, IONISATION_GEV_PER_M * reach[1])
+        counts, muons = [np.zeros(0, np.int64)], [np.zeros((0, len(MUON)), np.float32)]
+        for first, last in _blocks(multiplicity):
+            alive = advance(rng, muons_of(first, last), reach[:, first:last])
+            counts.append(np.bincount(alive.shower, minlength=last - first))
+            muons.append(alive.table())
+        return Events(dict(columns), np.concatenate(counts).astype(np.uint32), np.concatenate(muons))
 
     def fresh(self, groups: int, seed: int) -> Events:
         """Simulate one event of each of so many new primaries, at one of the depths that files have."""
@@ -91,45 +113,38 @@ class AirShowers(NumberedSimulator["AirShowersOptions"]):
         columns |= {field.name: each.astype(np.float32) for field, each in zip(PRIMARY, values, strict=True)}
         return self.again(columns, seed)
 
+    def in_air(
+        self, rng: np.random.Generator, primaries: Primaries, threshold_gev: Floats
+    ) -> tuple[NDArray[np.int64], Callable[[int, int], Muons]]:
+        """Simulate the showers of N primaries above thresholds [N].
+
+        Return the numbers of muons at the surface [N], and what draws those of showers [first, last), with
+        ``shower`` from 0 on. It is called once for each shower, in order.
+        """
+        showers = sample_showers(rng, primaries, threshold_gev)
+        return showers.multiplicity, lambda first, last: sample_muons(rng, taken(showers, slice(first, last)))
+
+    def _simulate(self, rng: np.random.Generator) -> Iterator[Rows]:
+        """Yield the rows of one file in order, all depths of a primary together, block after block."""
+        options = self._options
+        depths = np.linspace(options.depth_min_m, options.depth_max_m, options.depths)
+        batch = max(1, BLOCK_ROWS // len(depths))
+        for first in range(0, options.showers_per_file, batch):
+            count = min(batch, options.showers_per_file - first)
+            primaries = sample_primaries(rng, options, count)
+            threshold = IONISATION_GEV_PER_M * track(primaries.cos_zenith, depths[0])[1]
+            multiplicity, muons_of = self.in_air(rng, primaries, threshold)
+            for begin, end in _blocks(multiplicity * len(depths)):
+                block = taken(primaries, slice(begin, end))
+                yield from _simulate_block(rng, block, muons_of(begin, end), depths, first + begin)
+
 
 def resimulate(
     options: AirShowersOptions, seed: int, columns: Mapping[str, NDArray[Any]]
 ) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
-    """Draw a fresh realisation of given events, each row on its own: how well a perfect model would do.
-
-    columns: energy_gev, zenith_rad, mass_number, depth_m, [N] each; others are ignored. Return multiplicities
-    [N] and muons [M, 3] (energy_gev, x_m, y_m), row after row. Raise SourceError for a depth at which the
-    simulator never records.
-    """
-    energy, zenith, mass, depth = (np.asarray(columns[field.name], np.float64) for field in PRIMARY)
-    outside = (depth < options.depth_min_m - 1) | (depth > options.depth_max_m + 1)
-    if outside.any():
-        raise SourceError(
-            f"depth_m: {depth[outside][0]:g} lies outside the synthetic source's depths "
-            f"{options.depth_min_m:g}..{options.depth_max_m:g} m; re-simulate its own events only"
-        )
-    rng = np.random.default_rng([seed, len(depth)])
-    reach = track(np.cos(zenith), depth)
-    showers = sample_showers(rng, Primaries(energy, mass, np.cos(zenith)), IONISATION_GEV_PER_M * reach[1])
-    counts, muons = [np.zeros(0, np.int64)], [np.zeros((0, len(MUON)), np.float32)]
-    for first, last in _blocks(showers.multiplicity):
-        alive = advance(rng, sample_muons(rng, taken(showers, slice(first, last))), reach[:, first:last])
-        counts.append(np.bincount(alive.shower, minlength=last - first))
-        muons.append(alive.table())
-    return np.concatenate(counts).astype(np.uint32), np.concatenate(muons)
-
-
-def _simulate(rng: np.random.Generator, options: AirShowersOptions) -> Iterator[Rows]:
-    """Yield the rows of one file in order, all depths of a primary together, block after block."""
-    depths = np.linspace(options.depth_min_m, options.depth_max_m, options.depths)
-    batch = max(1, BLOCK_ROWS // len(depths))
-    for first in range(0, options.showers_per_file, batch):
-        count = min(batch, options.showers_per_file - first)
-        primaries = sample_primaries(rng, options, count)
-        threshold = IONISATION_GEV_PER_M * track(primaries.cos_zenith, depths[0])[1]
-        showers = sample_showers(rng, primaries, threshold)
-        for begin, end in _blocks(showers.multiplicity * len(depths)):
-            yield from _simulate_block(rng, taken(showers, slice(begin, end)), depths, first + begin)
+    """Return multiplicities [N] and muons [M, 3] (energy_gev, x_m, y_m) of ``AirShowers.again``."""
+    events = AirShowers(options).again(columns, seed)
+    return events.multiplicity.astype(np.uint32), events.items
 
 
 def _blocks(muons: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
@@ -138,34 +153,35 @@ def _blocks(muons: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
 
 
 def _simulate_block(
-    rng: np.random.Generator, showers: Showers, depths: NDArray[np.float64], first: int
+    rng: np.random.Generator, primaries: Primaries, muons: Muons, depths: NDArray[np.float64], first: int
 ) -> Iterator[Rows]:
     """Yield a block's rows: all at once, or depth by depth when it is one large shower."""
-    minor = np.arange(first, first + len(showers), dtype=np.uint64)
-    levels = _descend(rng, showers, depths)
-    if showers.multiplicity.sum() * len(depths) > BLOCK_MUONS:
+    minor = np.arange(first, first + len(primaries), dtype=np.uint64)
+    large = len(muons) * len(depths) > BLOCK_MUONS
+    levels = _descend(rng, primaries, muons, depths)
+    del muons
+    if large:
         for depth, (count, table) in zip(depths, levels, strict=True):
-            yield Rows(minor, _primary(showers, np.array([depth])), count, table)
+            yield Rows(minor, _primary(primaries, np.array([depth])), count, table)
         return
     counts, tables = [], []
     for count, table in levels:
         counts.append(count)
         tables.append(table)
-    multiplicity, muons = _by_shower(np.stack(counts), tables)
-    yield Rows(np.repeat(minor, len(depths)), _primary(showers, depths), multiplicity, muons)
+    multiplicity, rows = _by_shower(np.stack(counts), tables)
+    yield Rows(np.repeat(minor, len(depths)), _primary(primaries, depths), multiplicity, rows)
 
 
 def _descend(
-    rng: np.random.Generator, showers: Showers, depths: NDArray[np.float64]
+    rng: np.random.Generator, primaries: Primaries, muons: Muons, depths: NDArray[np.float64]
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
     """Yield, depth after depth, each shower's multiplicity and the muons of all."""
-    muons = sample_muons(rng, showers)
-    behind = np.zeros((2, len(showers)))
+    behind = np.zeros((2, len(primaries)))
     for depth in depths:
-        reach = track(showers.cos_zenith, depth)
+        reach = track(primaries.cos_zenith, depth)
         muons = advance(rng, muons, reach - behind)
         behind = reach
-        yield np.bincount(muons.shower, minlength=len(showers)), muons.table()
+        yield np.bincount(muons.shower, minlength=len(primaries)), muons.table()
 
 
 def _by_shower(
@@ -186,11 +202,11 @@ def _by_shower(
     return multiplicity, muons
 
 
-def _primary(showers: Showers, depths: NDArray[np.float64]) -> NDArray[np.float32]:
-    values = np.empty((len(showers), len(depths), len(PRIMARY)), np.float32)
-    values[..., 0] = showers.energy_gev[:, None]
-    values[..., 1] = elementary.arccos(showers.cos_zenith)[:, None]
-    values[..., 2] = showers.mass_number[:, None]
+def _primary(primaries: Primaries, depths: NDArray[np.float64]) -> NDArray[np.float32]:
+    values = np.empty((len(primaries), len(depths), len(PRIMARY)), np.float32)
+    values[..., 0] = primaries.energy_gev[:, None]
+    values[..., 1] = elementary.arccos(primaries.cos_zenith)[:, None]
+    values[..., 2] = primaries.mass_number[:, None]
     values[..., 3] = depths
     return values.reshape(-1, len(PRIMARY))
 

@@ -51,3 +51,12 @@ class AirShowersOptions(Section):
         if self.spectrum != "power_law" and ignored:
             raise ValueError(f"{ignored[0]} does not apply to spectrum {self.spectrum}: remove it")
         return self
+
+
+class CascadeOptions(AirShowersOptions):
+    """Those of ``AirShowers``, and the model of interactions."""
+
+    energy_max_gev: float = option(1e8, "largest primary energy, in GeV", gt=0, le=1e10)
+    model: Literal["Sibyll21", "Sibyll23d", "Sibyll23e"] = option(
+        "Sibyll23d", "model of hadronic interactions, by its name in chromo"
+    )

@@ -12,10 +12,12 @@ import numpy as np
 
 from crpipe.workloads.common import elementary
 from crpipe.workloads.common.simulators import joined, taken
+from crpipe.workloads.muons.simulator.air import EARTH_RADIUS_M, standard_air
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from crpipe.workloads.muons.simulator.air import Air
     from crpipe.workloads.muons.simulator.options import AirShowersOptions
 
     Floats = NDArray[np.float64]
@@ -118,7 +120,6 @@ def _sample_model(
 #
 # In: muons at the surface and the path to a depth. Out: those still alive there, in the same order.
 
-EARTH_RADIUS_M = 6_374_134.0
 FIRN_M, FIRN_DENSITY, BULK_DENSITY = 200.0, 0.832, 1.005  # relative to the ice of the loss tables
 
 # Energy loss, fitted to the ice tables of MMC (Chirkin and Rhode, hep-ph/0407075): dE/dx = a + (dg/dx) E with
@@ -245,30 +246,35 @@ def _scatter(
 #
 # In: primaries. Out: the muons of each at the surface, above a threshold. Every number has its source.
 
-# Number of muons. Elbert's law as in Gaisser, Cosmic Rays and Particle Physics (1990): its exponents are
-# 1.757 in both energies and 5.25 at the end point; muon index and end point are re-tuned to a cascade with
-# SIBYLL 2.3d. The law is tied to MUON_THRESHOLD_GEV and holds above it.
+# Number of muons: NORM A / E (En / E)^p (1 - E / En)^q per GeV, which scales as Elbert's law (Gaisser, Cosmic
+# Rays and Particle Physics, 1990: p = 0.757), times the chance that a parent decays rather than interacts.
+# Elbert's 1 / (E c) is its limit far above the critical energy of pions; here it is that of Gaisser's flux
+# of muons, for pions and kaons (Review of Particle Physics, Cosmic Rays). The larger En / E, the deeper in
+# the air are the parents made, and the lower is their critical energy: as (En / E)^-DEEPER, 115 GeV for pions
+# at En = 300 E.
+# The scaling itself bends: p grows slowly with En. All is fitted to proton cascades with SIBYLL 2.3d
+# (cascade.py), 3 TeV to 1 EeV, and to the flux of MCEq, above MUON_THRESHOLD_GEV.
 MUON_THRESHOLD_GEV = 273.0
-ELBERT_GEV = 14.5
-PRIMARY_INDEX = 1.757
-MUON_INDEX = 1.657
-END_POINT = 6.65
-CRITICAL = 1.1 / 115.0  # 1/GeV: decay against interaction of the parent pions
-CLUSTERS_PER_NUCLEON = 7.0  # k of the negative binomial is this times the mass number
+NORM, SCALING_INDEX, END_POINT = 0.1067, 0.9075, 3.859
+BEND, STRAIGHT_GEV = 0.0061, 3.3e6  # times exp(BEND ln(En / STRAIGHT_GEV)^2)
+DEEPER, DEEPER_RATIO = 0.1415, 300.0
+DECAYS = ((1.0, 1.1 / 115.0), (0.054, 1.1 / 850.0))  # pions, kaons: share and 1 / critical energy [1/GeV]
+CLUSTERS, CLUSTERS_RISE = 6.0, 0.14  # k of the negative binomial is 6 A (En / 100 TeV)^0.14
+
+_QUADRATURE = np.polynomial.legendre.leggauss(8)
+_NODES = tuple(((node + 1) / 2, weight / 2) for node, weight in zip(*_QUADRATURE, strict=True))
 
 # Effective cosine of the zenith angle at production (Chirkin, hep-ph/0407078).
 _CURVED = (0.102573, -0.068287, 0.958633, 0.0407253, 0.817285)
 
-# Production and lateral spread, tuned to the cascade and to published tables of bundle radii.
-MOMENTUM_GEV, MOMENTUM_SHAPE, MOMENTUM_RISE = 0.375, 2.2, 0.06  # mean transverse momentum at 330 GeV
-DEPTH_G_CM2, DEPTH_PRIMARY, DEPTH_MUON = 128.2, 0.188, -0.219  # geometric mean production depth
-DEPTH_VARIANCE, DEPTH_MASS = 0.48, -0.65  # of its logarithm, from shower to shower
-_DEPTH_SHAPE = (
-    (1.0, 4.0, 14.0, 27.0, 56.0),
-    (1.86, 1.15, 1.07, 1.06, 1.04),
-)  # within a shower, by mass number
-SCALE_HEIGHT_M, SURFACE_G_CM2 = 6300.0, 692.9
-_LEVER, _LEVER_MEAN, _LEVER_SPREAD, _LEVER_ZENITH = 1.27, -0.045, 0.3, -0.45
+# Where muons are born and how far from the axis, fitted to the same cascades.
+MOMENTUM_GEV, MOMENTUM_SHAPE, MOMENTUM_RISE = 0.375, 2.0, 0.06  # mean transverse momentum at 330 GeV
+DEPTH_G_CM2, DEPTH_PRIMARY, DEPTH_MUON = 128.2, 0.188, -0.219  # geometric mean depth, 100 TeV and 500 GeV
+DEEPEST_G_CM2, DEEPEST_MUON = 335.0, -0.12  # its limit: deeper, in denser air, parents interact
+DEPTH_VARIANCE, DEPTH_FALL = 1.3, -0.16  # of its logarithm, from muon to muon
+SHARED_VARIANCE, SHARED_FALL, SHARED_MASS = 0.42, -0.33, -0.65  # what a shower's muons share of it
+LARGEST_VARIANCE = 1.7
+FLIGHT_G_CM2, FLIGHT_ZENITH = 115.0, 0.4  # of a parent: mean, and power of the cosine
 
 # Earth's field at the South Pole.
 FIELD_T, DIP_RAD = 54e-6, np.deg2rad(72.5)
@@ -304,19 +310,78 @@ def effective_cosine(cos_zenith: Floats) -> Floats:
     return np.asarray(np.sqrt(square / (1 + p1**2 + p2 + p4)))
 
 
-def angular_factor(energy_gev: Floats, cosine: Floats) -> Floats:
-    """Enhance inclined showers, whose pions decay in thinner air: 1 at low energy, 1/cosine at high."""
-    return (1 + CRITICAL * energy_gev) / (1 + CRITICAL * cosine * energy_gev)
+def decay_probability(energy_gev: Floats, nucleon_gev: Floats, cosine: Floats) -> Floats:
+    """Return how often pions decay, and 0.054 as many kaons: 1.054 at low energy, then falling with E c.
+
+    nucleon_gev: energy of the nucleon that made the shower.
+    """
+    return np.asarray(sum(part for part, _ in _decaying(energy_gev, nucleon_gev, cosine)))
+
+
+def _decaying(energy_gev: Floats, nucleon_gev: Floats, cosine: Floats) -> list[tuple[Floats, Floats]]:
+    """Return for pions and kaons how many decay, and -d log / d log E of that."""
+    pull = energy_gev * cosine * (nucleon_gev / (DEEPER_RATIO * energy_gev)) ** DEEPER
+    return [
+        (share / (1 + inverse * pull), (1 - DEEPER) * inverse * pull / (1 + inverse * pull))
+        for share, inverse in DECAYS
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Spectrum:
+    """Energies of muons above thresholds [N]: a power law, of which ``kept`` of each energy remains.
+
+    ``index`` is that of the law itself at the threshold, where it is flattest: no more than all is kept.
+    """
+
+    nucleon_gev: Floats
+    cosine: Floats
+    threshold: Floats
+    index: Floats
+
+    @classmethod
+    def of(cls, primaries: Primaries | Showers, threshold_gev: Floats) -> Spectrum:
+        """Describe the muons of primaries, whose nucleons have more energy than the thresholds."""
+        nucleon, cosine = primaries.energy_gev / primaries.mass_number, effective_cosine(primaries.cos_zenith)
+        parts = _decaying(threshold_gev, nucleon, cosine)
+        steeper = sum(part * slope for part, slope in parts) / sum(part for part, _ in parts)
+        return cls(nucleon, cosine, threshold_gev, np.asarray(1 + SCALING_INDEX + steeper))
+
+    def proposed(self, uniform: Any) -> Floats:
+        """Map uniform variates to energies of the power law, between threshold and end point."""
+        return power_law(uniform, self.threshold, self.nucleon_gev, self.index)
+
+    def kept(self, energy: Floats) -> Floats:
+        """Return the share of the power law that remains at an energy, at most 1 at the threshold."""
+        decays = decay_probability(energy, self.nucleon_gev, self.cosine) / self._decays()
+        rise = (energy / self.threshold) ** (self.index - 1 - SCALING_INDEX)
+        return np.asarray(decays * rise * (1 - np.minimum(energy / self.nucleon_gev, 1)) ** END_POINT)
+
+    def total(self) -> Floats:
+        """Integrate the law over the energies above the threshold, for one nucleon."""
+        span, power = self.nucleon_gev / self.threshold, self.index - 1
+        law = NORM * span**SCALING_INDEX * (1 - span**-power) / power
+        law *= np.exp(BEND * np.log(self.nucleon_gev / STRAIGHT_GEV) ** 2)
+        remaining = sum(weight * self.kept(self.proposed(node)) for node, weight in _NODES)
+        return np.asarray(law * self._decays() * remaining)
+
+    def _decays(self) -> Floats:
+        return decay_probability(self.threshold, self.nucleon_gev, self.cosine)
 
 
 def mean_multiplicity(primaries: Primaries, threshold_gev: float | Floats) -> Floats:
-    """Mean number of muons above ``threshold_gev`` at the surface: Elbert's law, [N]."""
+    """Mean number of muons above ``threshold_gev`` at the surface, [N]; 0 for nucleons of less energy."""
+    threshold, mean = np.broadcast_to(threshold_gev, len(primaries)), np.zeros(len(primaries))
+    possible = primaries.energy_gev > threshold * primaries.mass_number
+    some = taken(primaries, possible)
+    mean[possible] = some.mass_number * Spectrum.of(some, threshold[possible]).total()
+    return mean
+
+
+def clusters(primaries: Primaries) -> Floats:
+    """Return k of the negative binomial that multiplicities follow, [N]."""
     nucleon = primaries.energy_gev / primaries.mass_number
-    threshold = np.asarray(threshold_gev, np.float64)
-    left = 1 - np.minimum(threshold / nucleon, 1)
-    law = ELBERT_GEV * primaries.mass_number / nucleon * (nucleon / MUON_THRESHOLD_GEV) ** PRIMARY_INDEX
-    law *= (threshold / MUON_THRESHOLD_GEV) ** -MUON_INDEX * left**END_POINT
-    return np.asarray(law * angular_factor(threshold, effective_cosine(primaries.cos_zenith)))
+    return np.asarray(CLUSTERS * primaries.mass_number * (nucleon / 1e5) ** CLUSTERS_RISE)
 
 
 def sample_showers(rng: np.random.Generator, primaries: Primaries, threshold_gev: Floats) -> Showers:
@@ -326,52 +391,53 @@ def sample_showers(rng: np.random.Generator, primaries: Primaries, threshold_gev
     """
     mass, cosine = primaries.mass_number, primaries.cos_zenith
     threshold = np.maximum(threshold_gev, MUON_THRESHOLD_GEV)
-    clusters = CLUSTERS_PER_NUCLEON * mass
-    activity = rng.standard_gamma(clusters) / clusters
-    multiplicity = rng.poisson(mean_multiplicity(primaries, threshold) * activity)
-    stretch = rng.standard_normal(len(mass)) * np.sqrt(DEPTH_VARIANCE * mass**DEPTH_MASS)
-    azimuth = rng.random(len(mass)) * 2 * np.pi
-    along = np.sqrt(1 - cosine**2) * np.cos(azimuth) * np.cos(DIP_RAD) + cosine * np.sin(DIP_RAD)
-    across = FIELD_T * np.sqrt(1 - np.clip(along, -1, 1) ** 2)
-    return Showers(
-        primaries.energy_gev, mass, cosine, threshold, multiplicity, stretch, BENDING_GEV_PER_T_M * across
-    )
+    k = clusters(primaries)
+    multiplicity = rng.poisson(mean_multiplicity(primaries, threshold) * rng.standard_gamma(k) / k)
+    shared = _depth_variances(primaries.energy_gev / mass, mass)[0]
+    stretch = rng.standard_normal(len(mass)) * np.sqrt(shared)
+    bend = bending(rng, cosine)
+    return Showers(primaries.energy_gev, mass, cosine, threshold, multiplicity, stretch, bend)
 
 
-def sample_muons(rng: np.random.Generator, showers: Showers) -> Muons:
+def bending(rng: np.random.Generator, cos_zenith: Floats) -> Floats:
+    """Draw azimuths; return the curvature of a 1 GeV muon's track in the Earth's field [1/m]."""
+    azimuth = rng.random(len(cos_zenith)) * 2 * np.pi
+    level, upright = np.cos(DIP_RAD), np.sin(DIP_RAD)
+    along = np.sqrt(1 - cos_zenith**2) * np.cos(azimuth) * level + cos_zenith * upright
+    return np.asarray(BENDING_GEV_PER_T_M * FIELD_T * np.sqrt(1 - np.clip(along, -1, 1) ** 2))
+
+
+def sample_muons(rng: np.random.Generator, showers: Showers, air: Air | None = None) -> Muons:
     """Draw every muon of every shower at the surface, in the order of the showers."""
+    air = air or standard_air()
     shower = np.repeat(np.arange(len(showers), dtype=np.int32), showers.multiplicity)
     starts = range(0, max(len(shower), 1), CHUNK)
-    return joined([_sample_chunk(rng, showers, shower[start : start + CHUNK]) for start in starts])
+    return joined([_sample_chunk(rng, showers, shower[start : start + CHUNK], air) for start in starts])
 
 
 def sample_energies(rng: np.random.Generator, showers: Showers) -> Floats:
-    """Draw one muon energy for each entry, exactly from the spectrum whose integral is Elbert's law.
-
-    The law is a product of two survival functions, so the smaller of two inverse-transform samples follows
-    it: a power law with the angular factor (inverted by Newton's method in log E), and the end point.
-    """
-    threshold, cosine = showers.threshold_gev, effective_cosine(showers.cos_zenith)
-    start = np.log(threshold)
-    target = np.log(rng.random(len(showers))) + np.log(angular_factor(threshold, cosine))
-    log_energy = start - target / MUON_INDEX
-    for _ in range(3):
-        pull, weak = CRITICAL * np.exp(log_energy), CRITICAL * cosine * np.exp(log_energy)
-        value = -MUON_INDEX * (log_energy - start) + np.log((1 + pull) / (1 + weak)) - target
-        log_energy -= value / (-MUON_INDEX + pull / (1 + pull) - weak / (1 + weak))
-    nucleon = showers.energy_gev / showers.mass_number
-    room = 1 - threshold / nucleon
-    return np.minimum(np.exp(log_energy), nucleon * (1 - room * rng.random(len(showers)) ** (1 / END_POINT)))
+    """Draw one muon energy for each entry, from the spectrum that ``mean_multiplicity`` integrates."""
+    spectrum = Spectrum.of(showers, showers.threshold_gev)
+    energy, left = np.empty(len(showers)), np.arange(len(showers))
+    while len(left):
+        some = taken(spectrum, left)
+        trial = some.proposed(rng.random(len(left)))
+        kept = rng.random(len(left)) < some.kept(trial)
+        energy[left[kept]] = trial[kept]
+        left = left[~kept]
+    return energy
 
 
-def _sample_chunk(rng: np.random.Generator, showers: Showers, shower: NDArray[np.int32]) -> Muons:
+def _sample_chunk(rng: np.random.Generator, showers: Showers, shower: NDArray[np.int32], air: Air) -> Muons:
     parents = taken(showers, shower)
     energy = sample_energies(rng, parents)
-    height = _production_distance(rng, parents, energy)
+    depth = _production_depth(rng, parents, energy, air)
+    distance = air.length_at(depth, parents.cos_zenith)
     momentum = rng.standard_gamma(MOMENTUM_SHAPE, len(parents)) * (MOMENTUM_GEV / MOMENTUM_SHAPE)
     angle = momentum * (energy / 330.0) ** MOMENTUM_RISE / energy
-    spread = np.exp(_LEVER_MEAN + _LEVER_SPREAD * rng.standard_normal(len(parents)))
-    lever = height * _LEVER * spread * parents.cos_zenith**_LEVER_ZENITH
+    # A parent flies apart from the axis, too: the lever arm begins where it was made, higher than the muon.
+    flight = FLIGHT_G_CM2 * parents.cos_zenith**FLIGHT_ZENITH * rng.standard_exponential(len(parents))
+    lever = air.length_at(depth**2 / (depth + flight), parents.cos_zenith)
     # The shower's own azimuth is uniform, so each muon may take its bending along a direction of its own: the
     # positions are then isotropic at every depth, and no rotation is needed there.
     charge = np.where(rng.random(len(parents)) < POSITIVE_SHARE, 1.0, -1.0)
@@ -380,18 +446,33 @@ def _sample_chunk(rng: np.random.Generator, showers: Showers, shower: NDArray[np
     columns = []
     for direction in (np.cos, np.sin):
         slope, deflect = angle * direction(out), bend * direction(turn)
-        columns += [slope * lever + deflect * height**2 / 2, slope + deflect * height]
+        columns += [slope * lever + deflect * distance**2 / 2, slope + deflect * distance]
     x, slope_x, y, slope_y = columns
     return Muons(shower, *(value.astype(np.float32) for value in (energy, x, y, slope_x, slope_y)))
 
 
-def _production_distance(rng: np.random.Generator, showers: Showers, energy: Floats) -> Floats:
-    """Draw the slant distance [m] between each muon's production and the surface."""
+def _depth_variances(nucleon_gev: Floats, mass_number: Floats) -> tuple[Floats, Floats]:
+    """Return the variances of log production depth: what a shower's muons share, and what is their own."""
+    ratio = nucleon_gev / 1e5
+    both = np.minimum(DEPTH_VARIANCE * ratio**DEPTH_FALL, LARGEST_VARIANCE)
+    shared = np.minimum(SHARED_VARIANCE * ratio**SHARED_FALL, both / 2) * mass_number**SHARED_MASS
+    return shared, both - shared
+
+
+def _production_depth(rng: np.random.Generator, showers: Showers, energy: Floats, air: Air) -> Floats:
+    """Draw the air passed before each muon's production [g/cm2], none of it below the surface."""
     from scipy.special import digamma  # noqa: PLC0415 - 0.1 s that only the simulator needs
 
-    shape = np.interp(np.log(showers.mass_number), np.log(_DEPTH_SHAPE[0]), _DEPTH_SHAPE[1])
-    nucleon = showers.energy_gev / showers.mass_number
-    typical = DEPTH_G_CM2 * (nucleon / 1e5) ** DEPTH_PRIMARY * (energy / 500.0) ** DEPTH_MUON
-    depth = typical * np.exp(showers.stretch - digamma(shape)) * rng.standard_gamma(shape)
-    vertical = np.clip(depth * showers.cos_zenith, 0.5, SURFACE_G_CM2 * 0.98)
-    return np.asarray(SCALE_HEIGHT_M / showers.cos_zenith * np.log(SURFACE_G_CM2 / vertical))
+    nucleon, cosine = showers.energy_gev / showers.mass_number, showers.cos_zenith
+    free = DEPTH_G_CM2 * (nucleon / 1e5) ** DEPTH_PRIMARY * (energy / 500.0) ** DEPTH_MUON
+    deepest = DEEPEST_G_CM2 * (energy / 500.0) ** DEEPEST_MUON
+    within = _depth_variances(nucleon, showers.mass_number)[1]
+    shape = (1 + np.sqrt(1 + 2 * within)) / (2 * within)  # a gamma variate whose logarithm varies so much
+    scale = np.exp(showers.stretch - digamma(shape)) * free / (1 + (free / deepest) ** 4) ** 0.25
+    depth = rng.standard_gamma(shape) * scale
+    ground = air.depth(np.zeros(len(depth)), cosine)
+    below = np.flatnonzero(depth > ground)
+    while len(below):
+        depth[below] = rng.standard_gamma(shape[below]) * np.minimum(scale, ground)[below]
+        below = below[depth[below] > ground[below]]
+    return depth

@@ -119,7 +119,8 @@ def test_empty_events_grow_with_depth():
 
 
 def test_radius_against_energy_inclination_and_depth():
-    """Spread falls with the muon's energy and grows with inclination.
+    """Spread falls with the muon's energy and grows with inclination: less than the way in the air, because
+    the muons of an inclined bundle have to be harder.
 
     With depth a bundle narrows, because only its hardest muons are left (Becherini et al. 2006: depth^-1.06).
     """
@@ -130,7 +131,7 @@ def test_radius_against_energy_inclination_and_depth():
         return np.median(np.hypot(muons[chosen, 1], muons[chosen, 2]))
 
     assert median(lowest=1000) < 0.5 * median(highest=100)
-    assert median(zenith_rad=1.0) > 1.5 * median(zenith_rad=0.0)
+    assert 1.1 * median(zenith_rad=0.0) < median(zenith_rad=1.0) < 1.6 * median(zenith_rad=0.0)
     assert median(depth_m=2800.0) < median(depth_m=1500.0) < median(depth_m=1000.0)
 
 
