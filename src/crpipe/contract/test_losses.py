@@ -249,7 +249,8 @@ def test_losses_and_gradients_are_finite(case: Case, precision: str) -> None:
             for name, parameter in trial.model.named_parameters():
                 if parameter.grad is None or id(parameter) not in of_phase:
                     continue
-                if parameter.grad.any():
+                # One bias may cancel: a critic's last one, in real less generated.
+                if parameter.grad.any() or parameter.numel() == 1:
                     reached.add(name)
                 if not torch.isfinite(parameter.grad).all():
                     refuse(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crpipe.events.batch import cuts
+from crpipe.workloads.common import elementary
 from crpipe.workloads.common.simulators import joined, taken
 from crpipe.workloads.muons.simulator.air import TOP_M, standard_air
 from crpipe.workloads.muons.simulator.files import AirShowers
@@ -135,7 +136,7 @@ def _next_events(
 ) -> tuple[CascadeParticles, NDArray[np.int64]]:
     """Move hadrons to where they interact or decay, and name the cells; drop those that reach the surface."""
     kind = particles.kind.astype(np.int64)
-    at = np.clip(np.log10(particles.energy / GRID_GEV[0]) * STEPS_PER_DECADE, 0, len(GRID_GEV) - 1.0)
+    at = np.clip(elementary.log10(particles.energy / GRID_GEV[0]) * STEPS_PER_DECADE, 0, len(GRID_GEV) - 1.0)
     step = (at + rng.random(len(at))).astype(np.int64)  # one of the neighbours, the nearer the more often
     passed = states.free_path[kind, step] * rng.standard_exponential(len(kind))
     stop = air.length_at(air.depth(particles.length, cosine) + passed, cosine)
