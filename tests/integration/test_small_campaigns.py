@@ -92,12 +92,12 @@ def test_two_held_out_showers_no_outlier_and_a_range_without_any_muon(tmp_path):
     assert "held out files 1 (split.validation_files) an evaluation needs at least 10" in says(
         campaign, "plan"
     )
-    assert "not enough 20 held-out events of 2 groups: W1 of" in finish(campaign)
+    assert "not enough 20 held-out events of 2 groups: AUC of bundles" in finish(campaign)
     assert numbers(campaign)["groups"] == 2
     assert not [name for name in numbers(campaign)["values"] if name.endswith("_error")]
     said = check_whole(campaign)
     assert "2 of 2 ranges trained" in said["status"]
-    assert "WARNING the validation events have 2 groups: not enough for W1 of" in said["plan"]
+    assert "WARNING the validation events have 2 groups: not enough for AUC of bundles" in said["plan"]
     ledger = json.loads((campaign.results / "ledgers" / "0000002-0000003.json").read_text())
     assert (ledger["events"]["listed"], ledger["items"]["listed"]) == (12, 0)
 
@@ -136,7 +136,7 @@ def test_thirty_held_out_showers_have_an_auc_with_its_error(tmp_path):
     values = numbers(campaign)["values"]
     assert 0 < values["auc_multiplicity"] < 1
     assert values["auc_multiplicity_error"] > 0
-    assert "AUC of events needs 200 events of 3 muons or more of 20 primaries" in said
+    assert "AUC of bundles, true multiplicities needs 20 primaries with bundles of 3 muons or more" in said
     assert "20 groups of validation events or more: enough groups for every number" in says(campaign, "plan")
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import wasserstein_distance
 
-from crpipe.statistics.distances import frechet, kernel, wasserstein
+from crpipe.statistics.distances import Values, frechet, kernel, wasserstein
 from crpipe.statistics.groups import value_and_error
 from services import JETNET
 
@@ -42,14 +42,15 @@ def test_distances_are_those_of_jetnet(tmp_path):
     theirs = json.loads(answer.splitlines()[-1])
     every = np.arange(EVENTS)
     ours = {
-        "fpd": value_and_error(frechet(real, generated, every), every),
-        "kpd": value_and_error(kernel(real, generated), every),
+        "fpd": value_and_error(frechet(real, generated, every, np.ones(EVENTS)), every),
+        "kpd": value_and_error(kernel(real, generated, every, np.ones(EVENTS)), every),
     }
     for name, (value, error) in ours.items():
         expected, spread = theirs[name]
         assert value == pytest.approx(expected, abs=5 * np.hypot(error, spread)), name
         assert value > 5 * error, name
-    sides = [(side[:, 0], every) for side in (real, generated)]
-    distance = wasserstein(*sides, every, np.ones(EVENTS), np.zeros(EVENTS, int))(np.ones(EVENTS))
+    cell = np.zeros(EVENTS, int)
+    sides = [Values(side[:, 0], every, np.ones(EVENTS), cell) for side in (real, generated)]
+    distance = wasserstein(*sides, every)(np.ones(EVENTS))
     assert distance == pytest.approx(wasserstein_distance(real[:, 0], generated[:, 0]), rel=0.05)
     assert distance == pytest.approx(theirs["w1"][0], abs=5 * theirs["w1"][1])

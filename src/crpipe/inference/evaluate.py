@@ -228,7 +228,7 @@ def checkpoint_to_evaluate(campaign: Campaign, name: str, checkpoint: str) -> tu
 def _settings(config: Config, ranges: Sequence[str]) -> dict[str, Any]:
     """Return what the results depend on besides the checkpoint."""
     simulates = config.simulates()
-    settings = {
+    settings: dict[str, Any] = {
         "events": config.evaluate.events,
         "batch_events": config.evaluate.batch_events,
         "budget_items": config.load.budget_items,
@@ -240,6 +240,7 @@ def _settings(config: Config, ranges: Sequence[str]) -> dict[str, Any]:
     }
     if config.evaluate.fresh_groups:  # younger than results that were made without it
         settings["fresh_groups"] = config.evaluate.fresh_groups
+        del settings["events"]
     as_recorded: dict[str, Any] = json.loads(json.dumps(settings, default=str))
     return as_recorded
 
@@ -414,6 +415,8 @@ def _score(trained: LoadedModel, compared: _Compared, folder: Path) -> Measureme
         if isinstance(workload, ScoresGiven) and compared.given is not None:
             scores |= workload.score_given(truth, compared.given, folder)
         measurement = measure(scores, compared.group, f"{trained.name}.score")
+    groups = compared.size()["groups"]
+    measurement = measurement.without({each.name for each in workload.metrics if each.groups > groups})
     with contextlib.suppress(OSError):
         folder.rmdir()  # only where no figure was written
     return measurement

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,16 +45,23 @@ def fresh_events(campaign: Campaign, ranges: Sequence[str], folder: Path, progre
             events = simulator.fresh(groups, seed)
         _check(events, groups, campaign.layout, named(simulator))
     else:
-        parts, count = [], 0
+        parts, count, items = [], 0, 0
         for part in _first_of_groups(campaign, simulator, (ranges, seed), folder):
             parts.append(part)
             count += len(part)
+            items += int(part.multiplicity.sum())
             progress.update("simulate fresh groups", min(count, groups), groups)
-            if count >= groups:
+            if count >= groups or items >= MOST_ITEMS:
                 break
-        events = concatenate(parts).part(0, groups)
+        events = concatenate(parts)
+        events = events.part(0, min(groups, len(events)))
     ends = np.cumsum(events.multiplicity, dtype=np.int64)
-    events = events.part(0, max(1, int(np.searchsorted(ends, MOST_ITEMS, side="right"))))
+    kept = min(len(events), max(1, int(np.searchsorted(ends, MOST_ITEMS, side="right"))))
+    if kept < groups:
+        progress.message(
+            f"{kept} fresh groups, not {groups}: more than {MOST_ITEMS:,} items are not compared"
+        )
+    events = events.part(0, kept)
     number = np.arange(len(events), dtype=np.uint32)
     columns = {**events.columns, SOURCE_FILE: np.zeros_like(number), SOURCE_ROW: number}
     return Events(columns, events.multiplicity, events.items)
@@ -69,23 +77,33 @@ def _check(events: Any, groups: int, layout: Layout, name: str) -> None:
 
 
 def _first_of_groups(
-    campaign: Campaign, simulator: Simulator, files: tuple[Sequence[str], int], folder: Path
+    campaign: Campaign, simulator: Simulator, what: tuple[Sequence[str], int], folder: Path
 ) -> Iterator[Events]:
     """Simulate and read files without end; yield an event of each group, chosen by chance."""
-    ranges, seed = files
+    ranges, seed = what
     reader = campaign.reader.open()
     with disk_errors(folder):
         make_folder(folder)
+    names = [Range.parse(each) for each in ranges]
+    # one file of each range after the other: no range is the whole sample
+    turns = zip_longest(*([(name, file) for file in simulator.files(name)] for name in names))
+    files = [each for turn in turns for each in turn if each is not None]
     while True:
-        rng = np.random.default_rng(seed)
-        for each in ranges:
-            name = Range.parse(each)
-            for file in simulator.files(name):
-                with tempfile.TemporaryDirectory(dir=folder, prefix=".fresh") as scratch:
-                    path = Path(scratch) / file
-                    with plugin_errors(f"{name}/{file}: {named(simulator)}.write failed"), disk_errors(path):
-                        simulator.write(name, file, seed, path)
-                    yield _one_of_each(concatenate(list(reader.rows(path))), campaign.layout, rng)
+        rng, count = np.random.default_rng(seed), 0
+        for name, file in files:
+            with tempfile.TemporaryDirectory(dir=folder, prefix=".fresh") as scratch:
+                path = Path(scratch) / file
+                with plugin_errors(f"{name}/{file}: {named(simulator)}.write failed"), disk_errors(path):
+                    simulator.write(name, file, seed, path)
+                blocks = list(reader.rows(path))
+            if blocks:
+                events = _one_of_each(concatenate(blocks), campaign.layout, rng)
+                count += len(events)
+                yield events
+        if not count:
+            raise PluginError(
+                f"source.simulator: {named(simulator)}: expected events in its files, found none"
+            )
         seed += 1
 
 

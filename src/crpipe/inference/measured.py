@@ -36,6 +36,15 @@ class Measurement:
     replicas: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     tables: Mapping[str, tuple[dict[str, Any], ...]] = field(default_factory=dict)
 
+    def without(self, names: set[str]) -> Measurement:
+        """Leave out some numbers, with their errors."""
+        dropped = names | {name + ERROR for name in names}
+        return Measurement(
+            {name: value for name, value in self.numbers.items() if name not in dropped},
+            {name: each for name, each in self.replicas.items() if name not in dropped},
+            {name: rows for name, rows in self.tables.items() if name not in dropped},
+        )
+
     def less(self, other: Measurement, groups: int, *, paired: bool) -> Numbers:
         """Subtract the numbers of another method, with errors: ``NAME``, ``NAME_error``.
 

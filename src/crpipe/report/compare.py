@@ -197,7 +197,13 @@ def _sample(evaluation: Evaluation | None) -> str:
 
 
 def _better(metric: MetricRow, runs: Sequence[RunFiles]) -> str:
-    """Name the run with the best number, and say in a verdict's word how the next one differs from it."""
+    """Name the run with the best number, and say in a verdict's word how the next one differs from it.
+
+    Not of tables: their numbers are those of different bins.
+    """
+    evaluated = [run.evaluation for run in runs if run.evaluation]
+    if any(metric.name in (one.record.tables or {}) for one in evaluated):
+        return "-"
     ranked = []
     for run in runs:
         row = run.evaluation.rows.get(metric.name) if run.evaluation else None

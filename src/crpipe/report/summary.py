@@ -217,7 +217,7 @@ def _verdicts(evaluation: Evaluation, rows: Sequence[MetricRow]) -> Iterator[str
 def _brief(row: MetricRow, one: Verdict) -> str:
     """Write a number with what its word leaves open."""
     if one.word == AGREES:
-        return row.title
+        return f"{row.title} ({one.text})" if one.worst_bin else row.title
     if one.word == CANNOT_TELL:
         return row.title if one.needed is None else f"{row.title} ({rounded(one.needed)})"
     return f"{row.title} ({one.text})"

@@ -12,6 +12,7 @@ from crpipe.statistics.verdict import (
     AGREES,
     CANNOT_TELL,
     DIFFERS,
+    ERRORS,
     SIGNS,
     SMALL,
     Difference,
@@ -69,11 +70,12 @@ class Verdict:
 def verdicts(evaluation: Evaluation) -> dict[str, Verdict]:
     """Judge each number that is shown, by its name, together with the others."""
     rows = [row for row in evaluation.shown() if MODEL in row.numbers]
+    lacking = [row for row in evaluation.shown() if row.numbers and MODEL not in row.numbers]
     judged = {row.name: _differences(evaluation, row) for row in rows}
     baselines = {row.name: each for row in rows if (each := _from_baseline(evaluation, row))}
     limits = _limits({name: [one for _, _, one in parts] for name, parts in judged.items() if parts})
     beside = _limits({name: [each] for name, each in baselines.items()})
-    result = {}
+    result = {row.name: Verdict(CANNOT_TELL, "the model has no such number") for row in lacking}
     for row in rows:
         one = _judge(judged[row.name], limits[row.name]) if judged[row.name] else Verdict()
         if row.name in baselines:
@@ -134,7 +136,8 @@ def _differences(evaluation: Evaluation, row: MetricRow) -> list[Part]:
         value, error = difference(evaluation, row, floor)
         most = None
         if row.better == "low" and row.ideal is not None:
-            most = row.numbers[MODEL][0] - row.ideal
+            number_of, known = row.numbers[MODEL]
+            most, error = number_of - row.ideal, max(error, _or_nan(known))
         near, value = row.better == "near", -value if row.better == "high" else value
         one = Difference(value, error, groups, limit, two_sided=near, most=most)
         return [("", f"{measured(value, error)}{unit} from the floor", one)] if row.better else []
@@ -179,16 +182,14 @@ def tolerance(row: MetricRow) -> float:
 
 
 def _judge(parts: list[Part], level: float) -> Verdict:
-    """Judge one number: bins that cannot resolve the tolerance count only where they differ."""
+    """Judge one number; a table by the worst of its bins."""
     words = [one.word(level) for _, _, one in parts]
-    resolved = [one.resolves < one.tolerance for _, _, one in parts]
-    judged = [word for word, fine in zip(words, resolved, strict=True) if fine or word == DIFFERS]
-    word = worst(judged) or CANNOT_TELL
+    word = worst(words)
     those = [part for part, its in zip(parts, words, strict=True) if its == word] or parts
     key, far, one = min(those, key=lambda part: (part[2].chance, -part[2].errors))
     text = _needed(one) if word == CANNOT_TELL else f"{far}, {_allowed(one)}"
     if key:
-        text = f"{key}: {text}; {sum(resolved)} of {len(parts)} bins resolve the tolerance"
+        text = f"{key}: {text}; {words.count(AGREES)} of {len(parts)} bins agree"
     return Verdict(
         word,
         text,
@@ -225,7 +226,11 @@ def _from_baseline(evaluation: Evaluation, row: MetricRow) -> Difference | None:
     if row.better == "near":
         if row.ideal is None:
             return None
-        value = abs(row.numbers[MODEL][0] - row.ideal) - abs(row.numbers[BASELINE][0] - row.ideal)
+        ours, theirs = (row.numbers[column] for column in (MODEL, BASELINE))
+        value = abs(ours[0] - row.ideal) - abs(theirs[0] - row.ideal)
+        sides = [(each - row.ideal) / _or_nan(its) for each, its in (ours, theirs)]
+        if not (min(sides) > ERRORS or max(sides) < -ERRORS):  # else both are surely on one side of the ideal
+            error = math.hypot(_or_nan(ours[1]), _or_nan(theirs[1]))
     value = -value if row.better == "high" else value
     groups = evaluation.record.groups or evaluation.record.events or 0
     return Difference(value, error, groups, tolerance(row), two_sided=True)

@@ -64,7 +64,7 @@ class Curve:
     @property
     def limit(self) -> float:
         """The AUC that any number of groups would lead to."""
-        return self.auc[0] if self.converged else 2 * self.auc[0] - self.auc[1]
+        return self.auc[0] if self.converged else min(2 * self.auc[0] - self.auc[1], 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def cross_fit(rows: LabelledRows) -> Judge | None:
     scores = [[_scores(table, rows, row_group, fold, share) for fold in dealt] for share in SHARES]
     whole, quarter = _mean_auc(rows, scores[0], dealt), _mean_auc(rows, scores[1], dealt)
     curve = _curve((whole, quarter), rows, len(np.unique(row_group)) * (count - 1) / count)
-    limit = whole if curve.converged else lambda weights: 2 * whole(weights) - quarter(weights)
+    limit = whole if curve.converged else lambda weights: min(2 * whole(weights) - quarter(weights), 1.0)
     return Judge(rows, scores[0][0], dealt[0], _spread(limit, curve.excess), curve)
 
 
@@ -142,8 +142,8 @@ def _curve(statistics: tuple[Statistic, Statistic], rows: LabelledRows, groups: 
     """Compare what all groups and a quarter of them taught.
 
     The folds share what they learned, so their mean scatters more than tests of independent classifiers do:
-    sqrt(2) times as much where nothing was learned, not at all where everything was (docs/evaluation.md has
-    the measurement).
+    sqrt(2) times as much where nothing was learned, not at all where everything was (measured in repeated
+    samples: tests/nightly/test_floors.py).
     """
     count = int(rows.group.max()) + 1
     whole, quarter = bootstrapped({str(i): each for i, each in enumerate(statistics)}, rows.group).values()

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from crpipe.statistics.verdict import errors_needed
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -84,6 +86,10 @@ class Bins:
         counts = [np.count_nonzero(side.over, axis=0) for side in (self.real, self.generated)]
         few = np.minimum(*counts) < _FEW
         error = np.where(few, np.maximum(error, equal), error)
+        # 2 errors of few groups are what Student's distribution makes of them
+        seen = np.count_nonzero((self.real.over != 0) | (self.generated.over != 0), axis=0)
+        student = [errors_needed(max(int(count), 2)) for count in seen]
+        error = error * np.array(student) / errors_needed(max(groups, 2))
         return np.asarray(value), np.asarray(error * np.sqrt(groups / max(groups - 1, 1)))
 
     def chances(self) -> tuple[float, Floats]:

@@ -54,7 +54,7 @@ class Difference:
     @property
     def errors(self) -> float:
         """The difference in the bad direction, in units of its error."""
-        return self.worse / self.error if self.error > 0 else math.inf
+        return self.worse / self.error if 0 < self.error < math.inf else math.inf
 
     @property
     def resolves(self) -> float:

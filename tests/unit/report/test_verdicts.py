@@ -91,15 +91,31 @@ def test_a_table_is_named_by_its_worst_bin():
     table = rows(("low", 1.01, 0.01, 0.9), ("high", 0.63, 0.03, 0.001), ("tail", 2.0, 0.9, 0.8))
     one = judged(RATIO, 0.63, tables={"w": table})
     assert one.word == "differs"
-    assert one.text == "high: ratio 0.630 ± 0.030, tolerance 0.1; 2 of 3 bins resolve the tolerance"
+    assert one.text == "high: ratio 0.630 ± 0.030, tolerance 0.1; 1 of 3 bins agree"
 
 
-def test_a_table_agrees_in_the_bins_that_are_resolved_and_says_how_many_these_are():
-    table = rows(("low", 1.01, 0.01, 0.9), ("tail", 2.0, 0.9, 0.8))
+def test_a_table_agrees_only_where_all_bins_do_and_says_how_many_these_are():
+    """Fewer groups resolve fewer bins: that must not make a mark better."""
+    table = rows(("low", 1.01, 0.01, 0.9), ("tail", 1.4, 0.3, 0.8))
     one = judged(RATIO, 1.01, tables={"w": table})
-    assert one.word == "agrees"
-    assert "1 of 2 bins resolve the tolerance" in one.text
-    assert judged(RATIO, 2.0, tables={"w": rows(("tail", 2.0, 0.9, 0.8))}).word == "cannot tell"
+    assert (one.word, one.text.partition(":")[0]) == ("cannot tell", "tail")
+    assert one.text.endswith("1 of 2 bins agree")
+    assert judged(RATIO, 1.01, tables={"w": table[:1]}).word == "agrees"
+
+
+def test_a_number_that_only_the_floor_has_cannot_be_told():
+    evaluation = described(NEAR, values={"other": 1.0}, again={"w": 0.5, **SURE})
+    assert verdicts(evaluation)["w"].word == "cannot tell"
+    assert overall(evaluation).word == "cannot tell"
+
+
+def test_beside_a_baseline_on_the_other_side_of_the_ideal_the_errors_add_up():
+    bias = Metric("w", "bias", better="near", ideal=0.0, tolerance=0.01)
+    more = {
+        "baseline": {"w": -0.03, "w_error": 0.02},
+        "differences": {"baseline": {"w": 0.04, "w_error": 0.001}},
+    }
+    assert judged(bias, 0.01, {"w_error": 0.02}, **more).baseline == "cannot tell"
 
 
 def test_a_bin_in_which_only_generated_events_are_differs():

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import wasserstein_distance
 
 from crpipe.statistics import distances
-from crpipe.statistics.distances import frechet, frechet_of, kernel, separation, wasserstein
+from crpipe.statistics.distances import Values, frechet, frechet_of, kernel, separation, wasserstein
 
 
 def moved(real, generated, cell=None):
@@ -13,7 +13,8 @@ def moved(real, generated, cell=None):
     count = len(real)
     event = np.arange(count)
     cell = np.zeros(count, int) if cell is None else cell
-    return wasserstein((real, event), (generated, event), event, np.ones(count), cell)
+    sides = (Values(values, event, np.ones(count), cell) for values in (real, generated))
+    return wasserstein(*sides, event)
 
 
 def test_the_distance_of_a_shift_is_the_shift():
@@ -54,11 +55,40 @@ def test_weights_decide_which_events_count():
 def test_counts_do_not_depend_on_how_many_are_made_at_once(monkeypatch):
     rng = np.random.default_rng(6)
     event = np.sort(rng.integers(0, 50, 1000))
-    sides = [(rng.normal(size=1000), event) for _ in range(2)]
-    weights, group, cell = rng.random(50), np.arange(50), np.arange(50) % 3
-    whole = wasserstein(*sides, group, weights, cell)(np.ones(50))
+    weights, group = rng.random(50), np.arange(50)
+    sides = [Values(rng.normal(size=1000), event, weights, group % 2) for _ in range(2)]
+    whole = wasserstein(*sides, group)(np.ones(50))
+    assert whole > 0
     monkeypatch.setattr(distances, "_AT_ONCE", 7)
-    assert wasserstein(*sides, group, weights, cell)(np.ones(50)) == pytest.approx(whole)
+    assert wasserstein(*sides, group)(np.ones(50)) == pytest.approx(whole)
+
+
+def test_a_cell_with_few_events_says_nothing():
+    rng = np.random.default_rng(7)
+    cell = np.where(np.arange(2000) < 4, 1, 0)
+    one, two = rng.normal(size=(2, 2000))
+    two[:4] += 100
+    assert moved(one, two, cell)(np.ones(2000)) == pytest.approx(0.0, abs=0.1)
+
+
+def test_halves_with_other_conditions_are_compared_at_equal_ones():
+    """Events of two samples do not correspond, as in halves of the truth: each has the cell of its own."""
+    rng = np.random.default_rng(8)
+    cells = rng.integers(0, 2, (2, 4000))
+    event = np.arange(4000)
+    sides = [Values(5.0 * cell + rng.normal(size=4000), event, np.ones(4000), cell) for cell in cells]
+    assert wasserstein(*sides, event)(np.ones(4000)) == pytest.approx(0.0, abs=0.1)
+
+
+def test_rows_of_one_group_are_no_pairs_of_the_kernel_distance():
+    """Groups of 20 rows that are nearly alike: equal samples stay 0 apart."""
+    values = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        group = np.repeat(np.arange(50), 20)
+        sides = [rng.normal(size=(50, 3))[group] + 0.01 * rng.normal(size=(1000, 3)) for _ in range(2)]
+        values.append(kernel(*sides, group, np.ones(1000))(np.ones(1000)))
+    assert abs(np.mean(values)) < 3 * np.std(values, ddof=1) / np.sqrt(20)
 
 
 def test_the_frechet_distance_of_two_gaussians():
@@ -76,9 +106,9 @@ def test_equal_samples_are_0_apart_on_average_and_others_are_not(kind):
         ours, theirs = (rng.normal(size=(count, 3)) + each for each in (0.0, shift))
         every = np.arange(count)
         statistic = {
-            "frechet": lambda: frechet(ours, theirs, every),
-            "kernel": lambda: kernel(ours, theirs),
-            "separation": lambda: separation(ours[:, 0], theirs[:, 0], every),
+            "frechet": lambda: frechet(ours, theirs, every, np.ones(count)),
+            "kernel": lambda: kernel(ours, theirs, every, np.ones(count)),
+            "separation": lambda: separation(ours[:, 0], theirs[:, 0], every, np.ones(count)),
         }[kind]()
         return statistic(np.ones(count))
 
@@ -90,6 +120,7 @@ def test_equal_samples_are_0_apart_on_average_and_others_are_not(kind):
 
 def test_too_few_events_have_no_distance():
     ones = np.ones((3, 2))
-    assert np.isnan(frechet(ones, ones, np.arange(3))(np.array([1.0, 0.0, 0.0])))
-    assert np.isnan(kernel(ones, ones)(np.array([1.0, 0.0, 0.0])))
-    assert np.isnan(separation(ones[:, 0], ones[:, 0], np.arange(3))(np.zeros(3)))
+    known = np.arange(3), np.ones(3)
+    assert np.isnan(frechet(ones, ones, *known)(np.array([1.0, 0.0, 0.0])))
+    assert np.isnan(kernel(ones, ones, *known)(np.array([1.0, 0.0, 0.0])))
+    assert np.isnan(separation(ones[:, 0], ones[:, 0], *known)(np.zeros(3)))

@@ -65,7 +65,8 @@ def _chosen(real: Sample, generated: Sample, rows: Callable[[Sample], Classifier
         events.append(event[selected])
     event = np.concatenate(events)
     is_real = np.repeat([True, False], [len(table) for table in tables])
-    return LabelledRows(np.concatenate(tables), is_real, event, real.group, real.weights[event])
+    weights = [side.weights[chosen] for side, chosen in zip((real, generated), events, strict=True)]
+    return LabelledRows(np.concatenate(tables), is_real, event, real.group, np.concatenate(weights))
 
 
 def muon_rows(sample: Sample) -> ClassifierRows:

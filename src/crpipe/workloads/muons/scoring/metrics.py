@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from crpipe.statistics.distances import frechet, kernel, separation, wasserstein
+from crpipe.statistics.distances import Values, frechet, kernel, separation, wasserstein
 from crpipe.statistics.groups import of_events, sums_by_group
 from crpipe.statistics.ratios import Bins, Side
 from crpipe.workloads.muons.scoring.classify import FEWEST_MUONS
@@ -63,34 +63,34 @@ def compare_given(real: Sample, generated: Sample, judged: Mapping[str, Judge]) 
     for name, column in (("leading", "log_leading"), ("correlation", "correlation")):
         measured[name] = _table("difference", _CLASS_NAMES, pair, classes, [each[column] for each in columns])
     for name, column in (("spread_energy", "mean_log_energy"), ("spread_radius", "mean_log_radius")):
-        # about the mean of real events of the same class: fixed, so that it adds up over events
-        middle = np.array([_mean(columns[0][column][classes[0] == each]) for each in range(len(_CLASSES))])
-        squares = [(each[column] - middle[own]) ** 2 for each, own in zip(columns, classes, strict=True)]
+        squares = [_squares(each[column], own) for each, own in zip(columns, classes, strict=True)]
         measured[name] = _table("ratio", _CLASS_NAMES, pair, classes, squares)
     labels, decades = _primary_decades(pair)
     inside = [side.count_within(CORE_M) for side in pair]
     measured["core"] = _table(
         "ratio", labels, pair, decades, inside, [np.asarray(side.multiplicity, np.float64) for side in pair]
     )
-    return measured | _distances(pair, decades[0])
+    return measured | _distances(pair, decades)
 
 
-def _distances(pair: Pair, cell: Index) -> dict[str, Measured]:
+def _distances(pair: Pair, cells: list[Index]) -> dict[str, Measured]:
     real, generated = pair
-    measured: dict[str, Measured] = {
-        f"w1_{name}": wasserstein(real.values(name), generated.values(name), real.group, real.weights, cell)
-        for name in ("log_energy", "log_radius")
-    }
+    measured: dict[str, Measured] = {}
+    for name in ("log_energy", "log_radius"):
+        ours, theirs = (
+            Values(*side.values(name), side.weights, cell) for side, cell in zip(pair, cells, strict=True)
+        )
+        measured[f"w1_{name}"] = wasserstein(ours, theirs, real.group)
     both = np.flatnonzero(np.minimum(real.multiplicity, generated.multiplicity) >= FEWEST_MUONS)
     if len(both) < FEWEST_EVENTS:
         return measured
-    ours, theirs, group = real.summaries[both], generated.summaries[both], real.group[both]
-    measured["fpd"] = of_events(frechet(ours, theirs, group), both)
-    measured["kpd"] = of_events(kernel(ours, theirs), both)
+    features = real.summaries[both], generated.summaries[both]
+    known = real.group[both], real.weights[both]
+    measured["fpd"] = of_events(frechet(*features, *known), both)
+    measured["kpd"] = of_events(kernel(*features, *known), both)
     for number, name in enumerate(SUMMARIES):
-        measured[f"separation/{name}"] = of_events(
-            separation(ours[:, number], theirs[:, number], group), both
-        )
+        columns = features[0][:, number], features[1][:, number]
+        measured[f"separation/{name}"] = of_events(separation(*columns, *known), both)
     return measured
 
 
@@ -144,5 +144,12 @@ def _spectrum(pair: Pair, labels: tuple[str, ...], decades: list[Index]) -> Bins
     return Bins(tuple(f"muons of {name}, {label}" for label in labels for name in names), real, generated)
 
 
-def _mean(values: Floats) -> float:
-    return float(values.mean()) if len(values) else 0.0
+def _squares(values: Floats, classes: Index) -> Floats:
+    """Return the squares of values about the mean of their class, [N]: their mean is the variance."""
+    result = np.zeros(len(values))
+    for each in range(len(_CLASSES)):
+        inside = classes == each
+        count = np.count_nonzero(inside)
+        if count > 1:
+            result[inside] = (values[inside] - values[inside].mean()) ** 2 * count / (count - 1)
+    return result

@@ -9,6 +9,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from matplotlib.ticker import NullFormatter
 
 from crpipe.events.layout import WEIGHT
 from crpipe.report import figure_context as context
@@ -63,7 +64,8 @@ def pair_of(truth: Events, prediction: Events) -> tuple[Sample, Sample]:
     """Return both as the metrics look at them; event i of one belongs to event i of the other."""
     weight = truth.columns.get(WEIGHT)
     real = sample_of(truth, weight)
-    return real, sample_of(prediction, weight, real.group)
+    # halves of the truth have weights of their own, generated events those of the real ones
+    return real, sample_of(prediction, prediction.columns.get(WEIGHT, weight), real.group)
 
 
 def sample_of(
@@ -313,6 +315,7 @@ def classifiers(judged: Mapping[str, Judge]) -> Figure:
         bottom.set(
             xscale="log", xlabel="groups that it learned from", title=f"limit {curve.limit:.3f}, {words}"
         )
+        bottom.xaxis.set_minor_formatter(NullFormatter())  # two decades have no room for more
         points = {"groups": curve.groups, "auc": curve.auc, "error": curve.error}
         style.note(
             figure, TITLES[name], "learning curve", **{key: np.array(each) for key, each in points.items()}
