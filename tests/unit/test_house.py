@@ -33,7 +33,7 @@ BUDGET = {
     "loading": (5, 1145),
     "report": (20, 5025),
     "train": (16, 4080),
-    "inference": (14, 3150),
+    "inference": (14, 3155),
     "statistics": (5, 820),
     "check": (7, 1655),
     "setup": (5, 1220),
