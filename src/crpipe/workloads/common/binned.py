@@ -142,9 +142,11 @@ def per_event(
     return BinnedValues(edges, Side(over, np.repeat(events[:, None], bins, axis=1)))
 
 
-def mean_in_bins(values: Floats, where: Floats, edges: Floats, weights: Floats, group: Index) -> BinnedValues:
-    """Average one value per event in bins of a condition; weights, group: [N]."""
-    bins, groups = len(edges) - 1, int(group.max(initial=-1)) + 1
+def mean_in_bins(
+    values: Floats, where: Floats, edges: Floats, weights: Floats, group: Index, groups: int
+) -> BinnedValues:
+    """Average one value per event in bins of a condition; weights, group: [N]; groups: of all events."""
+    bins = len(edges) - 1
     index = np.searchsorted(edges, where, side="right") - 1
     sums = (sums_by_group(group, groups, index, bins, each) for each in (weights * values, weights))
     return BinnedValues(edges, Side(*sums))

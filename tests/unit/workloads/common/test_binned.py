@@ -75,7 +75,7 @@ def test_ratio_of_a_histogram_to_itself_is_one():
 
 def test_means_and_their_errors():
     values, where = np.array([1.0, 3.0, 5.0, 9.0]), np.array([2.0, 2.0, 2.0, 50.0])
-    made = binned.mean_in_bins(values, where, EDGES, np.ones(4), np.arange(4))
+    made = binned.mean_in_bins(values, where, EDGES, np.ones(4), np.arange(4), 4)
     assert made.value[0] == pytest.approx(3.0)
     assert made.error[0] == pytest.approx(np.std(values[:3], ddof=1) / np.sqrt(3))
     assert np.isnan(made.error[1])  # one group has no spread
@@ -86,9 +86,9 @@ def test_an_event_of_weight_two_counts_like_two_in_values():
     made = binned.per_event(values, event, EDGES, np.ones(2, bool), np.array([2.0, 1.0]), np.arange(2))
     assert made.value.tolist() == pytest.approx([4 / 3, 1 / 3])
     numbers, where = np.array([1.0, 4.0]), np.full(2, 2.0)
-    made = binned.mean_in_bins(numbers, where, EDGES, np.array([2.0, 1.0]), np.arange(2))
+    made = binned.mean_in_bins(numbers, where, EDGES, np.array([2.0, 1.0]), np.arange(2), 2)
     assert made.value[0] == pytest.approx(2.0)
-    scaled = binned.mean_in_bins(numbers, where, EDGES, np.array([6.0, 3.0]), np.arange(2))
+    scaled = binned.mean_in_bins(numbers, where, EDGES, np.array([6.0, 3.0]), np.arange(2), 2)
     assert scaled.error[0] == pytest.approx(made.error[0])
 
 
@@ -106,7 +106,7 @@ def test_errors_know_that_events_come_from_the_same_primary():
     ]
     assert counted[0] == pytest.approx(np.sqrt(10) * counted[1], rel=0.01)
     means = [
-        binned.mean_in_bins(alike.astype(float), np.full(1000, 5.0), EDGES, np.ones(1000), each).error[0]
+        binned.mean_in_bins(alike * 1.0, np.full(1000, 5.0), EDGES, np.ones(1000), each, 1000).error[0]
         for each in (group, np.arange(1000))
     ]
     assert means[0] == pytest.approx(np.sqrt(10) * means[1], rel=0.01)

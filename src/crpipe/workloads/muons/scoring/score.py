@@ -420,7 +420,8 @@ def _ratio(axis: Axes, centre: Floats, ratio: Floats, error: Floats) -> None:
 def _mean_multiplicity(sample: Sample, chosen: Chosen) -> BinnedValues:
     values = np.asarray(sample.multiplicity, np.float64)[chosen]
     where = np.asarray(sample.columns["energy_gev"])[chosen]
-    return mean_in_bins(values, where, _PRIMARY_GEV, sample.weights[chosen], sample.group[chosen])
+    groups = int(sample.group.max(initial=-1)) + 1
+    return mean_in_bins(values, where, _PRIMARY_GEV, sample.weights[chosen], sample.group[chosen], groups)
 
 
 def _multiplicity_edges(largest: int) -> Floats:

@@ -166,6 +166,20 @@ def test_every_figure_is_plotted_of_few_events(groups, depths, means, tmp_path):
     assert len(list(tmp_path.glob("*.svg"))) == 9
 
 
+@pytest.mark.parametrize("groups", [3, 30])
+def test_halves_of_the_truth_whose_conditions_differ_are_compared(groups, tmp_path):
+    """Each band of energies has other events, and other groups, on the two sides."""
+    truth, half = (make_events(groups, 4, 5.0, side) for side in (1, 2))
+    shuffled = np.random.default_rng(3).permutation(len(half))
+    half = half.take(shuffled)
+    half.columns["energy_gev"] = 10 ** np.random.default_rng(4).uniform(3, 9, len(half)).astype(np.float32)
+    with unrendered():
+        scores = score.score(truth, half, tmp_path) | score.score_given(truth, half, tmp_path)
+    found = measured(scores, len(truth), sample_of(truth).group)
+    assert np.isfinite(list(found.values())).all()
+    assert "mean_multiplicity" in found
+
+
 def test_enough_groups_have_every_declared_number(tmp_path, monkeypatch):
     monkeypatch.setattr(classifier, "_TREES", 5)
     monkeypatch.setattr(classifier, "SEEDS", 1)
