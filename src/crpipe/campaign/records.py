@@ -165,6 +165,28 @@ class Divergence(Record):
     error: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BinRow(Record):
+    """One bin of a table: what real and generated events have there, and what is compared.
+
+    kind: ratio (generated over real) or difference (generated minus real), which is ``value``. p: chance of
+    such a deviation between equal samples. None: there is nothing, or a division by nothing.
+    """
+
+    bin: str
+    kind: str
+    p: float
+    real: float | None = field(default=None, metadata=WRITTEN)
+    generated: float | None = field(default=None, metadata=WRITTEN)
+    value: float | None = field(default=None, metadata=WRITTEN)
+    error: float | None = field(default=None, metadata=WRITTEN)
+
+    @property
+    def ideal(self) -> float:
+        """The value of equal samples."""
+        return 0.0 if self.kind == "difference" else 1.0
+
+
 @dataclass(frozen=True, kw_only=True)
 class EvaluationRecord(Record):
     """metrics.json of an evaluation: what was compared, and the numbers of each kind by the metric's name.
@@ -184,5 +206,5 @@ class EvaluationRecord(Record):
     baseline: Mapping[str, Any] | None = None
     again: Mapping[str, Any] | None = None
     halves: Mapping[str, Any] | None = None
-    differences: Mapping[str, Mapping[str, Any]] | None = None
-    tables: Mapping[str, tuple[Mapping[str, Any], ...]] | None = None
+    differences: Mapping[str, Mapping[str, float]] | None = None
+    tables: Mapping[str, tuple[BinRow, ...]] | None = None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from crpipe.campaign.records import BinRow
 from crpipe.core.errors import PluginError
+from crpipe.report.evaluations import ERROR
 from crpipe.statistics.groups import bootstrapped, error_of
 from crpipe.statistics.ratios import Bins
 
@@ -16,12 +18,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from crpipe.statistics.groups import Statistic
-
-    Measured = float | Statistic | Bins
+    from crpipe.train.workload import Measured
 
 Numbers = dict[str, float]
-ERROR = "_error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +28,12 @@ class Measurement:
     """What was measured of one method.
 
     numbers: by name, with ``NAME_error``; that of a table is its largest deviation. replicas: [1 + R] of each
-    statistic. tables: rows of JSON values of each table.
+    statistic. tables: the rows of each.
     """
 
     numbers: Numbers = field(default_factory=dict)
     replicas: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
-    tables: Mapping[str, tuple[dict[str, Any], ...]] = field(default_factory=dict)
+    tables: Mapping[str, tuple[BinRow, ...]] = field(default_factory=dict)
 
     def without(self, names: set[str]) -> Measurement:
         """Leave out some numbers, with their errors."""
@@ -78,9 +77,8 @@ def measure(measured: Mapping[str, Measured], group: NDArray[np.int64], what: st
         if name in replicas:
             numbers |= {name: float(replicas[name][0]), name + ERROR: error_of(replicas[name], groups)}
         elif isinstance(value, Bins):
-            rows = _rows(value)
-            tables[name] = rows
-            numbers |= _largest(name, value, rows)
+            tables[name] = _rows(value)
+            numbers |= _largest(name, tables[name])
         else:
             try:
                 numbers[str(name)] = float(value)  # type: ignore[arg-type]
@@ -92,7 +90,7 @@ def measure(measured: Mapping[str, Measured], group: NDArray[np.int64], what: st
     return Measurement(_finite(numbers), replicas, tables)
 
 
-def _rows(table: Bins) -> tuple[dict[str, Any], ...]:
+def _rows(table: Bins) -> tuple[BinRow, ...]:
     value, error = table.values()
     _, chance = table.chances()
     columns = {
@@ -106,20 +104,21 @@ def _rows(table: Bins) -> tuple[dict[str, Any], ...]:
     for index, label in enumerate(table.labels):
         numbers = {name: float(column[index]) for name, column in columns.items()}
         if not math.isnan(numbers["value"]):
-            rows.append(
-                {"bin": label, "kind": table.kind}
-                | {name: number if math.isfinite(number) else None for name, number in numbers.items()}
-            )
+            rows.append(BinRow.from_json({"bin": label, "kind": table.kind, **_finite(numbers)}))
     return tuple(rows)
 
 
-def _largest(name: str, table: Bins, rows: tuple[dict[str, Any], ...]) -> Numbers:
+def _largest(name: str, rows: tuple[BinRow, ...]) -> Numbers:
     """Return value and error of the bin that chance explains least; of those alike, the most errors off."""
-    known = [row for row in rows if row["value"] is not None and row["error"] is not None]
+    known = [
+        (row.p, -abs(row.value - row.ideal) / (row.error or 1.0), row.value, row.error)
+        for row in rows
+        if row.value is not None and row.error is not None
+    ]
     if not known:
         return {}
-    worst = min(known, key=lambda row: (row["p"], -abs(row["value"] - table.ideal) / (row["error"] or 1.0)))
-    return {name: worst["value"], name + ERROR: worst["error"]}
+    *_, value, error = min(known)
+    return {name: value, name + ERROR: error}
 
 
 def _finite(numbers: Numbers) -> Numbers:

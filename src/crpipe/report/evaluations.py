@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from crpipe.campaign.records import EvaluationRecord
 from crpipe.core.errors import ConfigError, DataError
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from crpipe.campaign.campaign import Campaign
+    from crpipe.campaign.records import BinRow
     from crpipe.core.paths import Paths
 
 Number = tuple[float, float | None]  # a value and its error, None where that is not known
@@ -142,7 +143,7 @@ class Evaluation:
         shown = self.shown()
         return [row for row in self.rows.values() if row not in shown]
 
-    def tables(self) -> list[tuple[str, tuple[Mapping[str, Any], ...]]]:
+    def tables(self) -> list[tuple[str, tuple[BinRow, ...]]]:
         """List the numbers that come from tables, with the rows of these."""
         tables = self.record.tables or {}
         return [(row.title, tables[row.name]) for row in self.shown() if tables.get(row.name)]

@@ -20,7 +20,7 @@ from crpipe.report.work_state import State
 from crpipe.statistics.verdict import AGREES, CANNOT_TELL, SIGNS, WORDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from crpipe.campaign.campaign import Campaign
     from crpipe.campaign.ledger import Counts
@@ -180,8 +180,9 @@ def _evaluation(newest: Evaluation | None) -> Iterator[str]:
         yield "not enough: no event is held out, so there are no numbers"
     elif rows:
         yield from _paragraph("verdict", line(newest))
-        yield from _numbers(newest, rows[:_SHOWN])
-        yield from _verdicts(newest, rows[:_SHOWN])
+        judged = verdicts(newest)
+        yield from _numbers(newest, rows[:_SHOWN], judged)
+        yield from _verdicts(newest, rows[:_SHOWN], judged)
     else:
         yield "no numbers: too few held-out events for any metric"
     if missing and events and groups:
@@ -197,9 +198,10 @@ def _evaluation(newest: Evaluation | None) -> Iterator[str]:
         yield from _paragraph("figures", f"{folder}/")
 
 
-def _verdicts(evaluation: Evaluation, rows: Sequence[MetricRow]) -> Iterator[str]:
+def _verdicts(
+    evaluation: Evaluation, rows: Sequence[MetricRow], judged: Mapping[str, Verdict]
+) -> Iterator[str]:
     """Yield which metrics agree with their floor or ideal, which do not, and what their names mean."""
-    judged = verdicts(evaluation)
     for word in reversed(WORDS):
         those = [row for row in rows if judged[row.name].word == word]
         if those:
@@ -223,9 +225,11 @@ def _brief(row: MetricRow, one: Verdict) -> str:
     return f"{row.title} ({one.text})"
 
 
-def _numbers(evaluation: Evaluation, rows: Sequence[MetricRow]) -> Iterator[str]:
+def _numbers(
+    evaluation: Evaluation, rows: Sequence[MetricRow], judged: Mapping[str, Verdict]
+) -> Iterator[str]:
     """Yield a table: under each metric's title which direction is better, beside it the numbers."""
-    present, judged = evaluation.columns, verdicts(evaluation)
+    present = evaluation.columns
     cells = {column: [row.text(column) for row in rows] for column in present}
     widths = {column: max(map(len, (COLUMNS[column], *cells[column]))) for column in present}
     room = max(_INNER - 3 - sum(width + 2 for width in widths.values()), _TITLE)
@@ -300,7 +304,8 @@ def _checkpoint_json(state: CampaignState) -> dict[str, Any] | None:
 
 
 def _evaluation_json(evaluation: Evaluation) -> dict[str, Any]:
-    judged, whole = verdicts(evaluation), overall(evaluation)
+    judged = verdicts(evaluation)
+    whole = overall(evaluation, judged)
     return {
         "link": evaluation.name,
         "path": str(evaluation.path),

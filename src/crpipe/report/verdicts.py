@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from crpipe.core.text import counted, measured, number
 from crpipe.report.evaluations import BASELINE, ERROR, FLOORS, MODEL
@@ -23,6 +23,7 @@ from crpipe.statistics.verdict import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from crpipe.campaign.records import BinRow
     from crpipe.report.evaluations import Evaluation, MetricRow
 
 RULE = (
@@ -34,7 +35,6 @@ RULE = (
 )
 BETTER, LIKE, WORSE = "better than", "like", "worse than"  # the baseline
 Part = tuple[str, str, Difference]  # of a number: its bin (empty: it is no table), its value in words
-_IDEALS = {"ratio": 1.0, "difference": 0.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ class Verdict:
 
     word: one of the four, empty where there is nothing to compare with. text: how far, and how that is known.
     worst_bin: of a table, with its value. errors: how many the difference is off. needed: where it cannot
-    tell, the groups that would. baseline: BETTER, LIKE, WORSE or CANNOT_TELL; empty
-    without one. beside: the same in a sentence. chance: of such a difference between equal samples.
+    tell, the groups that would. baseline: BETTER, LIKE, WORSE or CANNOT_TELL; empty without one. beside: the
+    same in a sentence. chance: of such a difference between equal samples.
     """
 
     word: str = ""
@@ -85,9 +85,8 @@ def verdicts(evaluation: Evaluation) -> dict[str, Verdict]:
     return result
 
 
-def overall(evaluation: Evaluation) -> Verdict:
-    """Return the worst of all words, with the number and the bin that it is due to."""
-    each = verdicts(evaluation)
+def overall(evaluation: Evaluation, each: Mapping[str, Verdict]) -> Verdict:
+    """Return the worst of the words that ``verdicts`` gave, with the number and the bin that it is due to."""
     title = {row.name: row.title for row in evaluation.shown()}
     word = worst([one.word for one in each.values() if one.word])
     those = sorted((name for name in each if each[name].word == word), key=lambda name: each[name].chance)
@@ -114,7 +113,7 @@ def overall(evaluation: Evaluation) -> Verdict:
 
 def line(evaluation: Evaluation) -> str:
     """Write the overall verdict in one line."""
-    one = overall(evaluation)
+    one = overall(evaluation, verdicts(evaluation))
     texts = [f"{one.word}: {one.text}" if one.word else "", one.beside]
     return "; ".join(text for text in texts if text) or "nothing to compare the numbers with"
 
@@ -133,7 +132,7 @@ def _differences(evaluation: Evaluation, row: MetricRow) -> list[Part]:
     floor = next((kind for kind in FLOORS if kind in row.numbers), None)
     limit, unit = tolerance(row), _unit(row)
     if floor is not None:
-        value, error = difference(evaluation, row, floor)
+        value, error = _difference(evaluation, row, floor)
         most = None
         if row.better == "low" and row.ideal is not None:
             number_of, known = row.numbers[MODEL]
@@ -148,18 +147,17 @@ def _differences(evaluation: Evaluation, row: MetricRow) -> list[Part]:
     return []
 
 
-def _of_bin(row: Mapping[str, Any], metric: MetricRow, groups: int) -> Part:
-    value, error = (math.inf if row[name] is None else row[name] for name in ("value", "error"))
-    ideal = _IDEALS[row["kind"]]
-    one = Difference(value - ideal, error, groups, tolerance(metric), two_sided=True, p=row["p"])
-    return str(row["bin"]), f"{row['kind']} {measured(value, error)}{_unit(metric)}", one
+def _of_bin(row: BinRow, metric: MetricRow, groups: int) -> Part:
+    value, error = (math.inf if each is None else each for each in (row.value, row.error))
+    one = Difference(value - row.ideal, error, groups, tolerance(metric), two_sided=True, p=row.p)
+    return row.bin, f"{row.kind} {measured(value, error)}{_unit(metric)}", one
 
 
 def _unit(row: MetricRow) -> str:
     return f" {row.metric.unit}" if row.metric and row.metric.unit else ""
 
 
-def difference(evaluation: Evaluation, row: MetricRow, kind: str) -> tuple[float, float]:
+def _difference(evaluation: Evaluation, row: MetricRow, kind: str) -> tuple[float, float]:
     """Return the model's number less that of another column, with its error (nan: not known)."""
     known = (evaluation.record.differences or {}).get(kind, {})
     if row.name in known:
@@ -222,14 +220,17 @@ def _from_baseline(evaluation: Evaluation, row: MetricRow) -> Difference | None:
     """Return how much worse the model is than the baseline; None where that is not known."""
     if BASELINE not in row.numbers or not row.better:
         return None
-    value, error = difference(evaluation, row, BASELINE)
+    value, error = _difference(evaluation, row, BASELINE)
     if row.better == "near":
         if row.ideal is None:
             return None
         ours, theirs = (row.numbers[column] for column in (MODEL, BASELINE))
         value = abs(ours[0] - row.ideal) - abs(theirs[0] - row.ideal)
-        sides = [(each - row.ideal) / _or_nan(its) for each, its in (ours, theirs)]
-        if not (min(sides) > ERRORS or max(sides) < -ERRORS):  # else both are surely on one side of the ideal
+        sides = {
+            math.copysign(abs(each - row.ideal) > ERRORS * _or_nan(its), each - row.ideal)
+            for each, its in (ours, theirs)
+        }
+        if sides not in ({1.0}, {-1.0}):  # else both are surely on one side of the ideal
             error = math.hypot(_or_nan(ours[1]), _or_nan(theirs[1]))
     value = -value if row.better == "high" else value
     groups = evaluation.record.groups or evaluation.record.events or 0

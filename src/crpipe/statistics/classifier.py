@@ -142,8 +142,8 @@ def _curve(statistics: tuple[Statistic, Statistic], rows: LabelledRows, groups: 
     """Compare what all groups and a quarter of them taught.
 
     The folds share what they learned, so their mean scatters more than tests of independent classifiers do:
-    sqrt(2) times as much where nothing was learned, not at all where everything was (measured in repeated
-    samples: tests/nightly/test_floors.py).
+    sqrt(2) times as much where nothing was learned (tests/nightly/test_floors.py), not at all where
+    everything was.
     """
     count = int(rows.group.max()) + 1
     whole, quarter = bootstrapped({str(i): each for i, each in enumerate(statistics)}, rows.group).values()

@@ -63,11 +63,6 @@ class Bins:
     generated: Side
     kind: Literal["ratio", "difference"] = "ratio"
 
-    @property
-    def ideal(self) -> float:
-        """What equal samples have."""
-        return 1.0 if self.kind == "ratio" else 0.0
-
     def values(self) -> tuple[Floats, Floats]:
         """Return ratios or differences and their errors, [B] each; nan where there is nothing real.
 

@@ -23,9 +23,9 @@ def test_numbers_statistics_and_tables_side_by_side():
     assert found.numbers["mean"] == pytest.approx(VALUES.mean())
     assert 0 < found.numbers["mean_error"] < 0.2
     (row,) = found.tables["table"]  # where nothing is on both sides there is no row
-    assert (row["bin"], row["kind"], row["value"]) == ("full", "ratio", found.numbers["table"])
-    assert row["error"] == found.numbers["table_error"] > 0
-    assert 0 < row["p"] <= 1
+    assert (row.bin, row.kind, row.value) == ("full", "ratio", found.numbers["table"])
+    assert row.error == found.numbers["table_error"] > 0
+    assert 0 < row.p <= 1
 
 
 def test_values_that_are_no_numbers_are_left_out_and_others_refused():

@@ -30,6 +30,10 @@ def described(*metrics, values, **more):
     return Evaluation.of(EvaluationRecord.from_json(record | more), Path("metrics.json"))
 
 
+def whole_of(evaluation):
+    return overall(evaluation, verdicts(evaluation))
+
+
 def judged(metric, value, error=SURE, **more):
     return verdicts(described(metric, values={"w": value, **error}, **more))["w"]
 
@@ -106,7 +110,7 @@ def test_a_table_agrees_only_where_all_bins_do_and_says_how_many_these_are():
 def test_a_number_that_only_the_floor_has_cannot_be_told():
     evaluation = described(NEAR, values={"other": 1.0}, again={"w": 0.5, **SURE})
     assert verdicts(evaluation)["w"].word == "cannot tell"
-    assert overall(evaluation).word == "cannot tell"
+    assert whole_of(evaluation).word == "cannot tell"
 
 
 def test_beside_a_baseline_on_the_other_side_of_the_ideal_the_errors_add_up():
@@ -116,6 +120,19 @@ def test_beside_a_baseline_on_the_other_side_of_the_ideal_the_errors_add_up():
         "differences": {"baseline": {"w": 0.04, "w_error": 0.001}},
     }
     assert judged(bias, 0.01, {"w_error": 0.02}, **more).baseline == "cannot tell"
+    exact = {
+        "baseline": {"w": 0.5, "w_error": 0.0},
+        "differences": {"baseline": {"w": -0.3, "w_error": 0.001}},
+    }
+    assert judged(bias, 0.2, {"w_error": 0.0}, **exact).baseline == "better than"
+    level = {"baseline": {"w": 0.0, "w_error": 0.0}}
+    assert judged(bias, 0.0, {"w_error": 0.0}, **level).baseline == "like"
+
+
+@pytest.mark.parametrize("row", [{}, {"bin": "low"}, {"bin": "low", "kind": "ratio", "p": "small"}])
+def test_a_damaged_table_is_named_when_it_is_read(row):
+    with pytest.raises(ValueError, match=r"(bin|kind|p) is"):
+        described(NEAR, values={"w": 0.5}, tables={"w": [row]})
 
 
 def test_a_bin_in_which_only_generated_events_are_differs():
@@ -153,7 +170,7 @@ def test_the_overall_word_is_the_worst_and_names_its_number():
     floor = dict.fromkeys("abc", 0.5) | {f"{name}_error": 0.001 for name in "abc"}
 
     def whole(**values):
-        return overall(described(*metrics, values=floor | values, again=floor))
+        return whole_of(described(*metrics, values=floor | values, again=floor))
 
     assert (whole().word, whole().text) == ("agrees", "all 3 numbers")
     assert whole(b_error=0.5).word == "cannot tell"
@@ -166,7 +183,7 @@ def test_the_overall_text_names_the_worst_bin_of_the_tables():
     metrics = (NEAR, Metric("spectrum", "spectrum", better="near", ideal=1.0, tolerance=0.1))
     values = {"w": 0.7, **SURE, "spectrum": 0.5, "spectrum_error": 0.02}
     tables = {"spectrum": rows(("low", 1.3, 0.09, 0.001), ("high", 0.5, 0.02, 0.001))}
-    whole = overall(described(*metrics, values=values, again={"w": 0.5, **SURE}, tables=tables))
+    whole = whole_of(described(*metrics, values=values, again={"w": 0.5, **SURE}, tables=tables))
     assert whole.text.endswith("and 1 number more, most of all spectrum, high: ratio 0.500 ± 0.020")
 
 

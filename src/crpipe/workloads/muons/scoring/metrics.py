@@ -1,6 +1,7 @@
 """How far generated events are from real ones of the same conditions, as statistics and tables in bins.
 
-What a bundle looks like is judged with the true multiplicities, how many muons there are with the own ones.
+What a bundle looks like is judged with the true multiplicities, how many muons there are with those that the
+generator drew.
 """
 
 from __future__ import annotations
