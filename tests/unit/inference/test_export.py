@@ -44,8 +44,8 @@ RANGES = ("0000000-0000009", "0000010-0000019")
 SCORES = {
     "step": 3,
     "metrics": [metric.describe() for metric in MuonGan.metrics],
-    "values": {"w1_radius_m": 0.5, "w1_radius_m_error": 0.01},
-    "again": {"w1_radius_m": 0.4},
+    "values": {"w1_log_radius": 0.5, "w1_log_radius_error": 0.01},
+    "again": {"w1_log_radius": 0.4},
 }
 BLOCKED = """
 import sys
@@ -254,7 +254,7 @@ def test_the_card_tells_data_metrics_and_limits(exported):
         "| depth_m | m | 1 | 8 |",
         "| multiplicity |  | 0 | 5 |",
         "Multiplicities above 50,000 are outliers, which this model was **not** trained on",
-        "| W1 of radius, in m | 0.500 ± 0.010 | 0.400 | 0 |",
+        "| W1 of log10(radius / m) | 0.500 ± 0.010 | 0.400 | 0 |",
         "azimuth",
         "CITATION.cff",
     ):

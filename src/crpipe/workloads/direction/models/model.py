@@ -69,7 +69,10 @@ class DirectionModel(nn.Module):
         return self.features(batch, batch["event"], batch["start"], turn)
 
     def _summaries(self, x: Tensor, batch: Batch) -> Tensor:
-        return torch.cat([summarise(x[rows], there) for rows, there in joined(groups_of(batch))])
+        groups = groups_of(batch)
+        if not torch.compiler.is_compiling():  # a graph of its own for every way in which they are joined
+            groups = joined(groups)
+        return torch.cat([summarise(x[rows], there) for rows, there in groups])
 
     def corrected(self, x: Tensor, there: Tensor, summary: Tensor) -> Tensor:
         """Return vectors [E, 3] from features x [E, L, F] and summaries; there: [E, L] false for padding."""
