@@ -264,12 +264,23 @@ def compare(
         Path | None,
         typer.Option(readable=False, help="also plot their losses over each other: SVG, PNG, PDF, CSV"),
     ] = None,
+    *,
+    posterior: Annotated[
+        bool,
+        typer.Option(
+            "--posterior", help="of generators: also whose events are most like true ones (log-posterior)"
+        ),
+    ] = False,
 ) -> None:
     """Show what differs between runs: keys, training, the metrics of the newest evaluations."""
-    from crpipe.report.compare import plot_comparison, read_runs, render_comparison
+    from crpipe.report.compare import evaluation_folders, plot_comparison, read_runs, render_comparison
 
     comparison = read_runs(Settings.campaign(options=False).paths(), runs)
     show(render_comparison(comparison))
+    if posterior:
+        from crpipe.report.posterior import render_posteriors
+
+        show(render_posteriors(evaluation_folders(comparison)))
     if figure is not None:
         print(plot_comparison(comparison, figure))
 

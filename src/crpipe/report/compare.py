@@ -97,6 +97,16 @@ def render_comparison(runs: Sequence[RunFiles]) -> str:
     return "\n".join(lines).rstrip()
 
 
+def evaluation_folders(runs: Sequence[RunFiles]) -> dict[str, Path]:
+    """Return the folder of each run's newest evaluation; raise ConfigError unless two or more have one."""
+    for run in runs:
+        if run.evaluation is None:
+            raise ConfigError(f"{run.name}: not evaluated: crpipe evaluate")
+    if len(runs) < 2:  # noqa: PLR2004
+        raise ConfigError("--posterior needs two runs or more")
+    return {run.name: run.evaluation.path.parent for run in runs if run.evaluation}
+
+
 def plot_comparison(runs: Sequence[RunFiles], path: Path) -> Path:
     """Plot the losses of all runs over each other, a panel for each, with those of the validation."""
     curves = {run.name: {one.name: one for one in pick(run.rows, _is_curve)} for run in runs}
