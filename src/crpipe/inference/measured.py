@@ -87,8 +87,8 @@ def measure(measured: Mapping[str, Measured], group: NDArray[np.int64], what: st
                 numbers[str(name)] = float(value)  # type: ignore[arg-type]
             except (TypeError, ValueError) as error:
                 raise PluginError(
-                    f"{what}: {name}: expected a number, a statistic, Bins or LabelledRows (crpipe.statistics), "
-                    f"found {type(value).__name__}"
+                    f"{what}: {name}: expected a number, a statistic, Bins or LabelledRows (of crpipe."
+                    f"statistics), found {type(value).__name__}"
                 ) from error
     rows = {name: value for name, value in measured.items() if isinstance(value, LabelledRows)}
     return Measurement(_finite(numbers), replicas, tables, rows)
