@@ -92,19 +92,19 @@ def _modules(name: str, package: ModuleSpec) -> dict[str, Path]:
 
     Nothing is imported: what a module imports by a name that it computes is not seen.
     """
-    found: dict[str, Path] = {}
+    modules: dict[str, Path] = {}
     waiting = [name]
     while waiting:
         module = waiting.pop()
         path = _file_of(module, package)
-        if module in found or path is None:
+        if module in modules or path is None:
             continue
-        found[module] = path
+        modules[module] = path
         waiting.append(module.rpartition(".")[0])  # its package's __init__.py runs first
         if path.suffix == ".py":
             base = module if path.name == _PACKAGE else module.rpartition(".")[0]
             waiting += _imports(path, base)
-    return found
+    return modules
 
 
 def _file_of(module: str, package: ModuleSpec) -> Path | None:

@@ -111,7 +111,7 @@ def open_checkpoint(
 
 
 def _warn_of_other_code(path: Path, link: str) -> None:
-    """Say that the workload is not the one that trained, where the checkpoint is still in its run."""
+    """Warn of a workload whose code is not the one that trained, where the checkpoint is in its run."""
     store = path.absolute().parent.parent
     if store.name == STORE:
         for line in changes(used_code(store.parent / CODE, link)):
