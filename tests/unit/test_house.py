@@ -25,9 +25,9 @@ EMPTY_NAMES = frozenset(("found", "made", "told", "own", "place"))
 # Modules and lines of each room, at most; a commit that needs more says for what. The aim is 38,000 lines.
 BUDGET = {
     "core": (11, 2615),
-    "config": (6, 1395),
+    "config": (6, 1405),
     "events": (12, 1965),
-    "campaign": (11, 2380),
+    "campaign": (11, 2385),
     "source": (23, 5570),
     "split": (14, 3760),
     "loading": (5, 1145),
