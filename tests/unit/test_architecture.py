@@ -37,6 +37,7 @@ LEVELS = (
     {"train"},
     {"inference", "check"},
     {"setup"},
+    {"author"},
     {"workloads"},
     {"workflow"},
     {"cli"},
@@ -51,7 +52,7 @@ ONLY = {
     "pelicanfs": {"source"},
     "fsspec": {"source"},
     "aiohttp": {"source"},
-    "torch": {"train", "inference", "workloads", "contract"},
+    "torch": {"train", "inference", "author", "workloads", "contract"},
     "typer": {"cli"},
     "pytest": {"contract"},
     "snakemake": {"workflow"},  # `crpipe run` becomes Snakemake; the rules import it themselves

@@ -37,6 +37,7 @@ BUDGET = {
     "statistics": (6, 870),
     "check": (7, 1665),
     "setup": (5, 1220),
+    "author": (2, 500),
     "workloads": (72, 14740),
     "workflow": (7, 1595),
     "cli": (8, 2165),

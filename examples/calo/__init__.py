@@ -1,0 +1,1 @@
+"""A generator of calorimeter showers: 45 voxels for each particle, by a normalising flow."""

@@ -1,0 +1,1 @@
+"""A classifier of jets: particles in, the probabilities of three classes out."""
