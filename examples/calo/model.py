@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from calo.simulation import CELLS, LAYERS, VOXELS
-from crpipe.author import LabelledRows, Metric, OptimizerSpec, Workload, cross_fit
+from crpipe.author import LabelledRows, Metric, OptimizerSpec, Workload, cross_fit, mean
 
 LEAST = 1e-4  # GeV: below, a deposit is noise
 
@@ -51,6 +51,7 @@ class VoxelFlow(Workload):
     )
     event_columns = ("energy_gev",)
     item_columns = ("deposit_gev",)
+    fixed = VOXELS
     optimizer = OptimizerSpec("adam", 2e-3)
 
     def model(self):
@@ -80,7 +81,7 @@ class VoxelFlow(Workload):
             np.log(np.concatenate(pair) + 1e-3), real, event, np.arange(len(truth)), np.ones(len(event))
         )
         judge, apart = cross_fit(rows), pair[1].sum(axis=1) - pair[0].sum(axis=1)
-        numbers = {"response": lambda weight: np.average(apart, weights=weight), "showers": rows}
+        numbers = {"response": mean(apart), "showers": rows}
         return numbers | ({"auc": judge.statistic} if judge else {})
 
     def figures(self, truth, predicted, new):

@@ -38,7 +38,7 @@ class JetTagger(Workload):
             tolerance=0.01,
         ),
     )
-    validated = ("accuracy", "cross_entropy")
+    monitored = ("accuracy", "cross_entropy")
     event_columns = ("label", "jet_pt_gev")
     item_columns = ("pt_gev", "eta", "phi")
 
@@ -75,23 +75,27 @@ class JetTagger(Workload):
 
     def measures(self, truth, predicted):
         p, label = predicted["p"].astype(float), truth.columns["label"]
-        if len(np.unique(label)) < CLASSES:
-            return {}
         p /= p.sum(axis=1, keepdims=True)
-        return {"auc": lambda weight: roc_auc_score(label, p, multi_class="ovr", sample_weight=weight)}
+
+        def auc(weight):
+            seen = weight > 0
+            if len(np.unique(label[seen])) < CLASSES:
+                return np.nan
+            return roc_auc_score(label[seen], p[seen], multi_class="ovr", sample_weight=weight[seen])
+
+        return {"auc": auc}
 
     def figures(self, truth, predicted, new):
         axis = new("top", 3.0)
         for label, name in enumerate(("quark", "gluon", "top")):
-            axis.hist(
-                predicted["p"][truth.columns["label"] == label, 2], 40, (0, 1), histtype="step", label=name
-            )
+            p = predicted["p"][truth.columns["label"] == label, 2]
+            axis.hist(p, 40, range=(0, 1), histtype="step", label=name)
         axis.set(xlabel="probability of a top quark", ylabel="jets")
         axis.legend()
 
     def graph(self, model, layout):
         example = {
-            "particles": torch.rand(5, 3),
+            "particles": torch.arange(1.0, 16).reshape(5, 3),
             "jet": torch.tensor([0, 0, 1, 1, 1]),
             "jet_pt": torch.tensor([500.0, 300.0]),
         }

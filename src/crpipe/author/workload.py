@@ -49,14 +49,15 @@ class BaseWorkload(ABC):
     Optional: ``each``, ``measures``, ``figures``, ``baseline``, ``graph``, and every optional member of the
     engine.
 
-    metrics: the numbers that reports show. validated: those of ``each`` that are validated inside the
-    training. optimizer: of all parameters.
+    metrics: the numbers that reports show. monitored: those of ``each`` that are validated inside the
+    training. optimizer: of all parameters. fixed: of a generator whose events all have as many items.
     """
 
     metrics: ClassVar[tuple[Metric, ...]] = ()
     event_columns: ClassVar[tuple[str, ...]]
     item_columns: ClassVar[tuple[str, ...]]
-    validated: ClassVar[tuple[str, ...]] = ()
+    monitored: ClassVar[tuple[str, ...]] = ()
+    fixed: ClassVar[int] = 0
     optimizer: OptimizerSpec
 
     def __init__(self, options: Any) -> None:
@@ -69,12 +70,12 @@ class BaseWorkload(ABC):
             for member in members if hasattr(cls, name) else ():
                 if not hasattr(cls, member):
                     setattr(cls, member, getattr(_Following, member))
-        if cls.validated:
+        if cls.monitored:
             known = {metric.name: metric for metric in cls.metrics}
-            lacking = [name for name in cls.validated if name not in known]
+            lacking = [name for name in cls.monitored if name not in known]
             if lacking:
-                raise PluginError(f"{cls.__name__}.validated: {lacking[0]} is none of its metrics")
-            cls.validation_metrics = tuple(known[name] for name in cls.validated)  # type: ignore[attr-defined]
+                raise PluginError(f"{cls.__name__}.monitored: {lacking[0]} is none of its metrics")
+            cls.validation_metrics = tuple(known[name] for name in cls.monitored)  # type: ignore[attr-defined]
             cls.validate = _Following.validate  # type: ignore[attr-defined]
 
     # Written by the author.
@@ -173,9 +174,9 @@ class _Following:
     """Members of the engine that a workload has where its author wrote what they follow from."""
 
     def validate(self: Any, model: nn.Module, events: Events, generator: torch.Generator) -> Columns:  # noqa: ARG002
-        """Return the validated values of events."""
+        """Return the monitored values of events."""
         values = self.each(events, self._outputs(model, events))
-        return {name: values[name] for name in self.validated}
+        return {name: values[name] for name in self.monitored}
 
     def multiplicities(
         self: Any,
@@ -183,8 +184,13 @@ class _Following:
         events: Events,
         generator: torch.Generator,  # noqa: ARG002
     ) -> NDArray[np.int64]:
-        """Keep the numbers of items: what a layout of fixed size needs."""
-        return np.asarray(events.multiplicity, np.int64)
+        """Return the number of items that all events have."""
+        if not self.fixed:
+            raise PluginError(
+                f"{type(self).__name__}: generate needs multiplicities(model, events, generator), or "
+                "`fixed`, the items of every event"
+            )
+        return np.full(len(events), self.fixed, np.int64)
 
     def graphs(self: Any, model: nn.Module, made: Provenance, folder: Path) -> Graphs:
         """Write the graph, and compare it with the model."""

@@ -20,7 +20,7 @@ from crpipe.train.workload import WORKLOAD_MEMBERS, Baseline, Generates, Validat
 
 class Line(Workload):
     metrics = (Metric("distance", "distance"), Metric("bias", "bias", better="near", ideal=0.0))
-    validated = ("distance",)
+    monitored = ("distance",)
     event_columns = ("y",)
     item_columns = ("x",)
     optimizer = OptimizerSpec("adam", 1e-3)
@@ -49,6 +49,7 @@ class Line(Workload):
 
 
 class Noise(Workload):
+    fixed = 1
     event_columns = ("y",)
     item_columns = ("x",)
 
@@ -138,9 +139,16 @@ def test_a_generator_draws_for_the_given_events():
     assert generated.items.shape == (6, 1)
 
 
+def test_a_generator_says_how_many_items_there_are():
+    with pytest.raises(
+        PluginError, match=r"Ragged: generate needs multiplicities\(model, events, generator\)"
+    ):
+        type("Ragged", (Noise,), {"fixed": 0})(None).predict(nn.Linear(1, 1), events(), torch.Generator())
+
+
 def test_a_validated_name_is_a_metric():
-    with pytest.raises(PluginError, match=r"Wrong.validated: nothing is none of its metrics"):
-        type("Wrong", (Line,), {"validated": ("nothing",)})
+    with pytest.raises(PluginError, match=r"Wrong.monitored: nothing is none of its metrics"):
+        type("Wrong", (Line,), {"monitored": ("nothing",)})
 
 
 @given(st.dictionaries(st.sampled_from(["p", "q", "energy", "x_1"]), st.integers(0, 4)))
