@@ -37,11 +37,11 @@ LEVELS = (
     {"train"},
     {"inference", "check"},
     {"setup"},
+    {"contract"},
     {"workloads"},
     {"workflow"},
     {"cli"},
     {"api", "__main__"},
-    {"contract"},
     {"crpipe"},
 )
 # The package's own module opens a campaign for users; all others import it for its version alone.

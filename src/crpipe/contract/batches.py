@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from crpipe.config.loading import validate
-from crpipe.contract.cases import Case, refuse
-from crpipe.contract.test_reader import refuse_unknown_option, same_events
+from crpipe.contract.cases import Case, check, refuse
+from crpipe.contract.readers import refuse_unknown_option, same_events
 from crpipe.core.errors import ConfigError
 from crpipe.inference.export import Exportable
 from crpipe.setup.compatibility import check_fit
@@ -61,7 +61,8 @@ def _members(protocol: type) -> set[str]:
     return names | {name for name in inspect.get_annotations(protocol) if not name.startswith("_")}
 
 
-def test_it_fits_its_reader(case: Case) -> None:
+@check(KIND)
+def it_fits_its_reader(case: Case) -> None:
     """Columns, weights, tables, histograms and phases are what the reader and the configuration give."""
     tree = case.config.model_dump(mode="json", exclude_unset=True)
     tree.setdefault("source", {})["tables"] = {name: str(path) for name, path in case.tables.items()}
@@ -72,7 +73,8 @@ def test_it_fits_its_reader(case: Case) -> None:
         refuse(case.plugin(KIND), f"what fits {case.plugin('reader')}", str(error))
 
 
-def test_optional_members_are_whole_and_have_their_names(case: Case) -> None:
+@check(KIND)
+def optional_members_are_whole_and_have_their_names(case: Case) -> None:
     """A member that is misspelt, or one of two that belong together, is not used, and nobody is told."""
     workload = case.workload()
     names = {name for name in dir(workload) if not name.startswith("_")}
@@ -90,12 +92,14 @@ def test_optional_members_are_whole_and_have_their_names(case: Case) -> None:
             refuse(f"{case.plugin(KIND)}.{name}", f"the name {near[0]}", f"{name}, which nothing calls")
 
 
-def test_an_unknown_option_is_refused_in_one_line(case: Case) -> None:
+@check(KIND)
+def an_unknown_option_is_refused_in_one_line(case: Case) -> None:
     """A misspelt option must not be silence."""
     refuse_unknown_option(case, KIND)
 
 
-def test_size_is_a_number_for_each_event_alone(case: Case) -> None:
+@check(KIND)
+def size_is_a_number_for_each_event_alone(case: Case) -> None:
     """[N] whole numbers, which do not depend on the other events."""
     workload, events = case.workload(), case.events
     method = f"{case.plugin(KIND)}.size"
@@ -113,7 +117,8 @@ def test_size_is_a_number_for_each_event_alone(case: Case) -> None:
         refuse(method, "the same size in any batch", "another one among other events")
 
 
-def test_collate_gives_tensors_on_the_cpu(case: Case) -> None:
+@check(KIND)
+def collate_gives_tensors_on_the_cpu(case: Case) -> None:
     """{name: tensor}; float64 would double what a model of float32 computes, or be refused by it."""
     method, workload = f"{case.plugin(KIND)}.collate", case.workload()
     batch = workload.collate(case.events, np.arange(len(case.events)), _SEED)
@@ -126,7 +131,8 @@ def test_collate_gives_tensors_on_the_cpu(case: Case) -> None:
             refuse(method, f"{name!r} of float32", "float64")
 
 
-def test_collate_follows_from_its_arguments(case: Case) -> None:
+@check(KIND)
+def collate_follows_from_its_arguments(case: Case) -> None:
     """The same bytes again, in another process's state of random numbers, and by another workload."""
     method, workload, events = f"{case.plugin(KIND)}.collate", case.workload(), case.events
     index = np.random.default_rng(1).permutation(len(events))
@@ -153,7 +159,8 @@ def _generators() -> dict[str, Any]:
     }
 
 
-def test_collate_changes_no_event(case: Case) -> None:
+@check(KIND)
+def collate_changes_no_event(case: Case) -> None:
     """The same events are collated again in the next epoch, and read by other threads meanwhile."""
     method, workload = f"{case.plugin(KIND)}.collate", case.workload()
     for index in (np.arange(len(case.events)), np.arange(len(case.events))[::-1].copy()):
@@ -167,7 +174,8 @@ def test_collate_changes_no_event(case: Case) -> None:
             refuse(method, "tensors of its own for each batch", "tensors that a later call changed")
 
 
-def test_collate_at_the_same_time(case: Case) -> None:
+@check(KIND)
+def collate_at_the_same_time(case: Case) -> None:
     """Several threads make batches beside the training (load.collate_workers)."""
     workload, events = case.workload(), case.events
     index = np.arange(len(events))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pytest
 import torch
 
-from crpipe.contract.cases import Case, refuse
+from crpipe.contract.cases import Case, check, refuse, skip
 from crpipe.loading.microbatch import micro_batches
 from crpipe.train.workload import OptimizerSpec, Phase, WorkloadCall
 
@@ -96,7 +96,8 @@ def _all(events: Events) -> list[NDArray[np.int64]]:
     return [np.arange(len(events))]
 
 
-def test_phases_are_phases(case: Case) -> None:
+@check(KIND)
+def phases_are_phases(case: Case) -> None:
     """A list of Phase, each with a name and an optimizer of its own; the same each time."""
     method, workload = f"{case.plugin(KIND)}.phases", case.workload()
     phases: Any = workload.phases()
@@ -112,7 +113,8 @@ def test_phases_are_phases(case: Case) -> None:
         refuse(method, "the same phases each time", "others the second time")
 
 
-def test_every_parameter_is_in_a_phase(case: Case) -> None:
+@check(KIND)
+def every_parameter_is_in_a_phase(case: Case) -> None:
     """What no phase trains stays as it began; freeze it (requires_grad_(False)) if that is meant."""
     trial = Trial.of(case)
     named = dict(trial.model.named_parameters())
@@ -138,7 +140,8 @@ def test_every_parameter_is_in_a_phase(case: Case) -> None:
         )
 
 
-def test_a_loss_is_a_scalar_with_detached_metrics(case: Case) -> None:
+@check(KIND)
+def a_loss_is_a_scalar_with_detached_metrics(case: Case) -> None:
     """(scalar, {name: detached scalar}), the same for the same random numbers; the batch stays as it was."""
     trial = Trial.of(case)
     for phase in trial.phases:
@@ -169,7 +172,8 @@ def test_a_loss_is_a_scalar_with_detached_metrics(case: Case) -> None:
             )
 
 
-def test_a_loss_changes_no_batch(case: Case) -> None:
+@check(KIND)
+def a_loss_changes_no_batch(case: Case) -> None:
     """All phases of a step share their batch."""
     trial = Trial.of(case)
     for phase in trial.phases:
@@ -183,7 +187,8 @@ def test_a_loss_changes_no_batch(case: Case) -> None:
             refuse(trial.named(phase), "its batch unchanged", f"another {changed[0]!r} after the call")
 
 
-def test_a_loss_is_the_weighted_sum_of_its_micro_batches(case: Case) -> None:
+@check(KIND)
+def a_loss_is_the_weighted_sum_of_its_micro_batches(case: Case) -> None:
     """A mean over events: a batch larger than load.budget_items is cut, and ranks share it."""
     trial, events = Trial.of(case), case.events
     size = trial.workload.size(events)
@@ -195,7 +200,8 @@ def test_a_loss_is_the_weighted_sum_of_its_micro_batches(case: Case) -> None:
         trial.compare(phase, (events, _all(events)), (events, parts), law)
 
 
-def test_the_order_of_events_does_not_matter(case: Case) -> None:
+@check(KIND)
+def the_order_of_events_does_not_matter(case: Case) -> None:
     """The loss is one of a set of events."""
     trial, events = Trial.of(case), case.events
     mixed = np.random.default_rng(3).permutation(len(events))
@@ -204,16 +210,16 @@ def test_the_order_of_events_does_not_matter(case: Case) -> None:
         trial.compare(phase, (events, _all(events)), (events, [mixed]), law)
 
 
-@pytest.mark.parametrize("weight", [2.0, 0.0])
-def test_an_event_counts_as_often_as_its_weight_says(case: Case, weight: float) -> None:
+@check(KIND)
+def an_event_counts_as_often_as_its_weight_says(case: Case) -> None:
     """Of weight 2 like two events, of weight 0 like none."""
     trial, events = Trial.of(case), case.events
     if not getattr(trial.workload, "weighted", False):
-        pytest.skip("it is not `weighted`")
-    weights = np.where(np.arange(len(events)) % 3 == 0, weight, 1.0)
-    copies = np.repeat(np.arange(len(events)), weights.astype(int))
-    alike = case.weighted(events.take(copies), np.ones(len(copies)))
-    for phase in trial.phases:
+        skip("it is not `weighted`")
+    for phase, weight in itertools.product(trial.phases, (2.0, 0.0)):
+        weights = np.where(np.arange(len(events)) % 3 == 0, weight, 1.0)
+        copies = np.repeat(np.arange(len(events)), weights.astype(int))
+        alike = case.weighted(events.take(copies), np.ones(len(copies)))
         law = f"an event of weight {weight:g} to count like {weight:g} events"
         given = case.weighted(events, weights)
         trial.compare(phase, (given, _all(given)), (alike, _all(alike)), law)
@@ -230,9 +236,14 @@ def _small_batches(case: Case) -> Iterator[tuple[str, Events]]:
         yield "an event without items alone", case.without_items(events.part(0, 1), 0)
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_losses_and_gradients_are_finite(case: Case, precision: str) -> None:
+@check(KIND)
+def losses_and_gradients_are_finite(case: Case) -> None:
     """Of any batch, in training mode, also under autocast (train.precision)."""
+    for precision in ("float32", "bfloat16"):
+        _finite_gradients(case, precision)
+
+
+def _finite_gradients(case: Case, precision: str) -> None:
     trial = Trial.of(case)
     trial.model.train()
     reached: set[str] = set()
