@@ -13,11 +13,12 @@ import numpy as np
 import torch
 
 from crpipe.config.loading import validate
-from crpipe.contract.cases import Case, check, refuse
+from crpipe.contract.cases import Case, check
 from crpipe.contract.readers import refuse_unknown_option, same_events
 from crpipe.core.errors import ConfigError
 from crpipe.inference.export import Exportable
 from crpipe.setup.compatibility import check_fit
+from crpipe.train.answers import collated, refuse
 from crpipe.train.workload import (
     WORKLOAD_MEMBERS,
     Baseline,
@@ -121,12 +122,8 @@ def size_is_a_number_for_each_event_alone(case: Case) -> None:
 def collate_gives_tensors_on_the_cpu(case: Case) -> None:
     """{name: tensor}; float64 would double what a model of float32 computes, or be refused by it."""
     method, workload = f"{case.plugin(KIND)}.collate", case.workload()
-    batch = workload.collate(case.events, np.arange(len(case.events)), _SEED)
-    if not isinstance(batch, dict):
-        refuse(method, "a dict of tensors", type(batch).__name__)
+    batch = collated(workload, case.events, np.arange(len(case.events)), _SEED)
     for name, value in batch.items():
-        if not isinstance(value, torch.Tensor) or value.device.type != "cpu":
-            refuse(method, f"{name!r} as a tensor on the CPU", type(value).__name__)
         if value.dtype == torch.float64:
             refuse(method, f"{name!r} of float32", "float64")
 

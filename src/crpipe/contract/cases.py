@@ -18,12 +18,13 @@ import yaml
 from crpipe.campaign.readers import CheckedReader, ReaderChoice
 from crpipe.campaign.simulators import file_names, open_simulator, written_tables
 from crpipe.config.loading import read_tree, validate
-from crpipe.core.errors import ConfigError, PluginError
+from crpipe.core.errors import ConfigError
 from crpipe.events.batch import Events, concatenate
 from crpipe.events.histograms import count_columns
 from crpipe.inference.checkpoints import LoadedModel
 from crpipe.inference.inputs import RawInput
-from crpipe.train.workload import Fits, WorkloadCall, give_histograms, open_workload, with_weights
+from crpipe.train.answers import collated
+from crpipe.train.workload import Fits, give_histograms, open_workload, with_weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -44,11 +45,6 @@ _SHIPPED = "contract.yaml"  # what all cases of a workload share, and the cases
 
 class NotChecked(Exception):  # noqa: N818 - no error
     """Says why a check has nothing to look at in a case."""
-
-
-def refuse(method: str, expected: str, actual: str) -> NoReturn:
-    """Raise PluginError with one sentence; method: ``module:Class.method``."""
-    raise PluginError(f"{method}: expected {expected}, found {actual}")
 
 
 def skip(reason: str) -> NoReturn:
@@ -227,8 +223,7 @@ class Case:
     ) -> Batch:
         """Collate events as the trainer does, with their weights; PluginError when collate raises."""
         indices = np.arange(len(events)) if index is None else index
-        with WorkloadCall(workload, "collate", events, indices):
-            batch = workload.collate(events, indices, seed)
+        batch = collated(workload, events, indices, seed)
         weight = self.layout.weight or (WEIGHTS if WEIGHTS in events.columns else "")
         return with_weights(batch, events, indices, weight)
 

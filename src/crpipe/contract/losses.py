@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from crpipe.contract.cases import Case, check, refuse, skip
+from crpipe.contract.cases import Case, check, skip
 from crpipe.loading.microbatch import micro_batches
-from crpipe.train.workload import OptimizerSpec, Phase, WorkloadCall
+from crpipe.train.answers import loss_name, loss_of, phases_of, refuse
+from crpipe.train.workload import OptimizerSpec, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,7 +44,7 @@ class Trial:
     def of(cls, case: Case) -> Trial:
         """Build workload, model and phases."""
         trained = case.trained()
-        return cls(case, trained.workload, trained.model, trained.workload.phases())
+        return cls(case, trained.workload, trained.model, phases_of(trained.workload))
 
     def loss(
         self, phase: Phase, events: Events, index: NDArray[Any] | None = None, draw: int = 1
@@ -52,8 +53,7 @@ class Trial:
         batch = self.case.batch(self.workload, events, index, (draw,))
         torch.manual_seed(draw)
         generator = torch.Generator().manual_seed(draw)
-        with WorkloadCall(self.workload, f"phases()[{phase.name!r}].loss", events, index):
-            return phase.loss(self.model, batch, generator)
+        return loss_of(self.workload, phase, self.model, batch, generator)
 
     def value(self, phase: Phase, events: Events, parts: Sequence[NDArray[Any]], draw: int) -> float:
         """Add up the losses of parts of a batch by their shares of its events, or of their weights."""
@@ -86,7 +86,7 @@ class Trial:
 
     def named(self, phase: Phase) -> str:
         """Name the loss of a phase."""
-        return f"{self.case.plugin(KIND)}: the loss of phase {phase.name}"
+        return loss_name(self.workload, phase)
 
 
 _Side = tuple["Events", "Sequence[NDArray[Any]]"]
@@ -100,15 +100,11 @@ def _all(events: Events) -> list[NDArray[np.int64]]:
 def phases_are_phases(case: Case) -> None:
     """A list of Phase, each with a name and an optimizer of its own; the same each time."""
     method, workload = f"{case.plugin(KIND)}.phases", case.workload()
-    phases: Any = workload.phases()
-    if not isinstance(phases, list | tuple) or not phases:
-        refuse(method, "a list of Phase", type(phases).__name__)
+    phases = phases_of(workload)
     for phase in phases:
-        if not isinstance(phase, Phase) or not isinstance(phase.optimizer, OptimizerSpec):
-            refuse(method, "a list of Phase with an OptimizerSpec each", type(phase).__name__)
+        if not isinstance(phase.optimizer, OptimizerSpec):
+            refuse(method, "an OptimizerSpec in each phase", type(phase.optimizer).__name__)
     names = [phase.name for phase in phases]
-    if len({*names}) != len(names):
-        refuse(method, "a name of its own for each phase", f"{names}")
     if names != [phase.name for phase in workload.phases()]:
         refuse(method, "the same phases each time", "others the second time")
 
@@ -145,18 +141,14 @@ def a_loss_is_a_scalar_with_detached_metrics(case: Case) -> None:
     """(scalar, {name: detached scalar}), the same for the same random numbers; the batch stays as it was."""
     trial = Trial.of(case)
     for phase in trial.phases:
-        result: Any = trial.loss(phase, case.events)
-        if not isinstance(result, tuple) or len(result) != len(("loss", "metrics")):
-            refuse(trial.named(phase), "(scalar, metrics)", type(result).__name__)
-        loss, metrics = result
-        if not isinstance(loss, torch.Tensor) or loss.shape != ():
-            refuse(trial.named(phase), "a scalar", f"{getattr(loss, 'shape', type(loss).__name__)}")
+        loss, metrics = trial.loss(phase, case.events)
         if not loss.requires_grad:
             refuse(trial.named(phase), "a loss that depends on the model", "one without gradients")
         for name, value in metrics.items():
-            if not isinstance(value, torch.Tensor) or value.shape != () or value.requires_grad:
-                kind = type(value).__name__ if not isinstance(value, torch.Tensor) else f"{list(value.shape)}"
-                refuse(trial.named(phase), f"the metric {name} as a detached scalar tensor", kind)
+            if value.requires_grad:
+                refuse(
+                    trial.named(phase), f"the metric {name} as a detached scalar tensor", "one with gradients"
+                )
         again, _ = trial.loss(phase, case.events)
         if loss.item() != again.item():
             refuse(trial.named(phase), "the same for the same generator", f"{loss.item()} and {again.item()}")

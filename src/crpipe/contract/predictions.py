@@ -9,21 +9,20 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from crpipe.contract.cases import Case, check, refuse, skip
+from crpipe.contract.cases import Case, check, skip
 from crpipe.contract.readers import same_events
 from crpipe.events.batch import Events
 from crpipe.inference.event_displays import show_events
 from crpipe.inference.measured import measure
 from crpipe.inference.predictor import (
     Predictor,
-    check_generated,
-    checked_columns,
     predicted_columns,
     table_of,
 )
 from crpipe.report.figure_context import FigureContext, figures_of
 from crpipe.split.hashing import identities
 from crpipe.statistics.groups import group_numbers
+from crpipe.train.answers import check_generated, checked_columns, refuse
 from crpipe.train.workload import (
     Baseline,
     Generates,

@@ -8,9 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from crpipe.config.loading import validate
-from crpipe.contract.cases import Case, check, refuse
+from crpipe.contract.cases import Case, check
 from crpipe.core.errors import ConfigError, CrpipeError, FormatError
 from crpipe.events.batch import Events, concatenate
+from crpipe.train.answers import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable

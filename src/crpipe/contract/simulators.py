@@ -6,10 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from crpipe.campaign.simulators import file_names, offered_tables, written_tables
-from crpipe.contract.cases import Case, check, refuse, skip
+from crpipe.contract.cases import Case, check, skip
 from crpipe.contract.readers import refuse_unknown_option, rows_of, same_events
 from crpipe.core.errors import ConfigError
 from crpipe.setup.compatibility import check_simulator
+from crpipe.train.answers import refuse
 
 if TYPE_CHECKING:
     from pathlib import Path

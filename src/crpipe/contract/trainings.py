@@ -14,7 +14,7 @@ import torch
 
 from crpipe.campaign.campaign import Campaign
 from crpipe.config.loading import validate
-from crpipe.contract.cases import Case, check, refuse, skip
+from crpipe.contract.cases import Case, check, skip
 from crpipe.core.errors import CrpipeError, MissingExtra
 from crpipe.core.files import sha256
 from crpipe.core.paths import MANIFEST
@@ -28,6 +28,7 @@ from crpipe.inference.checkpoints import open_its_reader, open_model
 from crpipe.inference.export import CONFIG, Exportable, export_model
 from crpipe.inference.predictor import Predictor
 from crpipe.source.side_tables import stage_tables
+from crpipe.train.answers import phases_of, refuse
 from crpipe.train.checkpoints import CheckpointStore
 from crpipe.train.link_plan import LinkPlan
 from crpipe.train.loop import Trainer
@@ -67,7 +68,7 @@ def tiny_campaign(case: Case, folder: Path) -> Campaign:
     """Write the events of a case as the shards of a campaign of one range."""
     given, workload = case.config, case.workload()
     tree = given.model_dump(mode="json", exclude_unset=True)
-    repeats = max(phase.repeat for phase in workload.phases())
+    repeats = max(phase.repeat for phase in phases_of(workload))
     train = {key: value for key, value in tree.get("train", {}).items() if key in _KEPT}
     train |= {"epochs": 2 * repeats, "warmup_steps": 1, "log_steps": 2, "snapshot_steps": 2, "device": "cpu"}
     train |= {"validate_steps": 3} if isinstance(workload, Validates) else {}

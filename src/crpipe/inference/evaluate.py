@@ -34,11 +34,12 @@ from crpipe.inference.event_displays import show_events
 from crpipe.inference.fresh import FRESH, fresh_events
 from crpipe.inference.kept_results import keep_results, restore_results
 from crpipe.inference.measured import Measurement, measure
-from crpipe.inference.predictor import Predictor, checked_columns, predicted_columns, table_of
+from crpipe.inference.predictor import Predictor, predicted_columns, table_of
 from crpipe.loading.loader import RangeShards, count_held_out, held_out
 from crpipe.report.evaluations import Evaluation, score_table
 from crpipe.report.figure_context import FigureContext, figures_of
 from crpipe.statistics.groups import group_numbers, halves
+from crpipe.train.answers import checked_columns
 from crpipe.train.metrics_log import EventFile
 from crpipe.train.step import LESS_AT_ONCE, named_out_of_memory
 from crpipe.train.workload import Baseline, ScoresGiven, ShowsEvents, WorkloadCall, weighed

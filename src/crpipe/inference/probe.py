@@ -27,6 +27,7 @@ from crpipe.events.histograms import count_columns, read_histograms
 from crpipe.events.shard_manifest import open_manifest
 from crpipe.inference.inputs import RawInput
 from crpipe.loading.loader import Loader
+from crpipe.train.answers import phases_of
 from crpipe.train.meter import Meter, Profiler
 from crpipe.train.ranks import World, find_device, use_threads
 from crpipe.train.state import TrainState
@@ -157,7 +158,7 @@ def probe_batch(
     workload = open_workload(train.workload, config.options(), campaign.tables)
     give_histograms(workload, train.workload, batch.histograms)
     torch.manual_seed(seed)
-    phases = [replace(phase, loss=_timed(phase, clock)) for phase in workload.phases()]
+    phases = [replace(phase, loss=_timed(phase, clock)) for phase in phases_of(workload)]
     state = TrainState(workload.model(), phases, seed, world.device)
     for name, optimizer in state.optimizers.items():
         optimizer.register_step_pre_hook(_marking(clock, f"{name}: optimizer"))

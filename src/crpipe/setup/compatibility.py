@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.readers import check_needs
 from crpipe.campaign.simulators import open_simulator
-from crpipe.core.causes import is_present, plugin_errors
+from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, PluginError
 from crpipe.events.histograms import check_binnings, check_wanted
 
@@ -75,24 +75,25 @@ def planned_workload(config: Config) -> PlannedWorkload:
     One that needs side tables for its phases counts as one batch a step.
     """
     from crpipe.report.estimates import PlannedWorkload
+    from crpipe.train.answers import phases_of
     from crpipe.train.workload import build_workload
 
     name, batches = config.train.workload, 1
     workload = build_workload(name, config.options())
     if config.train.fresh_batches:
-        with contextlib.suppress(PluginError), plugin_errors(f"train.workload: {name}.phases failed"):
-            batches = max(phase.repeat for phase in workload.phases())
+        with contextlib.suppress(PluginError):
+            batches = max(phase.repeat for phase in phases_of(workload))
     return PlannedWorkload(tuple(workload.metrics), batches)
 
 
 def _check_phases(config: Config, workload: Workload) -> None:
     """Raise ConfigError for a schedule or a metric that does not fit the phases of the workload."""
+    from crpipe.train.answers import phases_of
     from crpipe.train.schedule import Schedules
     from crpipe.train.validation import find_metric
 
     name = config.train.workload
-    with plugin_errors(f"train.workload: {name}.phases failed"):
-        asked = {phase.name: phase.schedule for phase in workload.phases()}
+    asked = {phase.name: phase.schedule for phase in phases_of(workload)}
     Schedules.of(config.train, asked)
     if config.train.keep_best:
         find_metric(config.train.keep_best, workload, name)

@@ -13,7 +13,8 @@ import torch
 
 from crpipe.core.errors import DeviceMemoryError, TrainError
 from crpipe.loading.microbatch import micro_batches
-from crpipe.train.workload import WorkloadCall, with_weights
+from crpipe.train.answers import collated, loss_of
+from crpipe.train.workload import with_weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -152,7 +153,8 @@ class Stepper:
         for phase in self._active_phases():
             self._train_only(phase)
             for batch, share in self._micro(events, seed):
-                loss, _ = self._loss(phase, batch)
+                with self.autocast:  # not guarded: whoever compiles judges the exceptions
+                    loss, _ = phase.loss(self.state.model, self._on_device(batch), self.state.generator)
                 (loss * share).backward()  # type: ignore[no-untyped-call]
 
     def measure(self, events: Events, seed: tuple[int, ...]) -> Iterator[tuple[str, Tensor, float]]:
@@ -167,7 +169,9 @@ class Stepper:
 
     def _loss(self, phase: Phase, batch: Batch) -> tuple[Tensor, Metrics]:
         with self.autocast:
-            return phase.loss(self.state.model, self._on_device(batch), self.state.generator)
+            return loss_of(
+                self.workload, phase, self.state.model, self._on_device(batch), self.state.generator
+            )
 
     def _batches_of(
         self, phase: Phase, group: Sequence[tuple[Events, Cursor]]
@@ -227,9 +231,7 @@ class Stepper:
             share = self._weight_of(events, index)
             if self.weight and not share > 0:
                 continue  # its events count for nothing, and a mean weighted by zeros is not a number
-            with WorkloadCall(self.workload, "collate", events, index):
-                batch = self.workload.collate(events, index, seed)
-            batch = with_weights(batch, events, index, self.weight)
+            batch = with_weights(collated(self.workload, events, index, seed), events, index, self.weight)
             if self.world.device.type == "cuda":
                 # Only from pinned memory does a copy run beside the host, which goes on without waiting.
                 batch = {name: tensor.pin_memory() for name, tensor in batch.items()}

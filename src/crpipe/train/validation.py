@@ -17,6 +17,7 @@ from crpipe.core.errors import CheckpointError, ConfigError, PluginError
 from crpipe.events.batch import regroup
 from crpipe.events.layout import Metric
 from crpipe.loading.loader import count_held_out, held_out
+from crpipe.train.answers import phases_of
 from crpipe.train.checkpoints import load, verified, write_receipt
 from crpipe.train.meter import totals_of_ranks
 from crpipe.train.workload import Calibrates, Validates, WorkloadCall
@@ -45,7 +46,7 @@ def find_metric(name: str, workload: Workload, workload_name: str) -> Metric:
     Raise ConfigError with the legal values.
     """
     with plugin_errors(f"train.workload: {workload_name}.phases failed"):
-        losses = [Metric(f"{phase.name}/loss", f"loss of {phase.name}") for phase in workload.phases()]
+        losses = [Metric(f"{phase.name}/loss", f"loss of {phase.name}") for phase in phases_of(workload)]
         validated = workload.validation_metrics if isinstance(workload, Validates) else ()
         legal = {metric.name: metric for metric in (*losses, *validated)}
     if name not in legal:

@@ -124,7 +124,7 @@ MISTAKES = {
         batches.collate_gives_tensors_on_the_cpu,
         '"energy": torch.from_numpy(energy)',
         '"energy": energy',
-        r"HitEnergy.collate: expected 'energy' as a tensor on the CPU, found ndarray",
+        r"HitEnergy.collate: expected 'energy' as a tensor on the CPU, found float32",
     ),
     "one tensor for all batches": (
         batches.collate_changes_no_event,
@@ -166,13 +166,25 @@ MISTAKES = {
         losses.a_loss_is_a_scalar_with_detached_metrics,
         'return mean, {"squared": mean.detach()}',
         "return mean",
-        r"HitEnergy: the loss of phase fit: expected \(scalar, metrics\), found Tensor",
+        r"HitEnergy: the loss of phase fit: expected \(scalar, metrics\); .*, found a tensor \[\]",
     ),
     "a loss for each event": (
         losses.a_loss_is_a_scalar_with_detached_metrics,
         'return mean, {"squared": mean.detach()}',
         "return wrong, {}",
-        r"HitEnergy: the loss of phase fit: expected a scalar, found torch.Size\(\[20\]\)",
+        r"HitEnergy: the loss of phase fit: expected a scalar, .*, found a tensor \[20\]",
+    ),
+    "a metric that is no tensor": (
+        losses.a_loss_is_a_scalar_with_detached_metrics,
+        "mean.detach()}",
+        "mean.item()}",
+        r"HitEnergy: the loss of phase fit: expected the metric squared as a detached scalar.*, found float",
+    ),
+    "an exception in a loss": (
+        losses.a_loss_is_a_scalar_with_detached_metrics,
+        'batch["energy"]).square(), batch["weight"]',
+        'batch["energies"]).square(), batch["weight"]',
+        r"HitEnergy: the loss of phase fit failed: KeyError: 'energies' \(.*, line \d+\)",
     ),
     "a metric with its gradients": (
         losses.a_loss_is_a_scalar_with_detached_metrics,
