@@ -57,7 +57,8 @@ def same_batches(one: Batch, other: Batch) -> bool:
     )
 
 
-def _members(protocol: type) -> set[str]:
+def members_of(protocol: type) -> set[str]:
+    """Name the members of an optional protocol."""
     names = {name for name in vars(protocol) if not name.startswith("_")}
     return names | {name for name in inspect.get_annotations(protocol) if not name.startswith("_")}
 
@@ -74,14 +75,14 @@ def it_fits_its_reader(case: Case) -> None:
         refuse(case.plugin(KIND), f"what fits {case.plugin('reader')}", str(error))
 
 
-@check(KIND)
+@check(KIND, doubt=True)
 def optional_members_are_whole_and_have_their_names(case: Case) -> None:
     """A member that is misspelt, or one of two that belong together, is not used, and nobody is told."""
     workload = case.workload()
     names = {name for name in dir(workload) if not name.startswith("_")}
     members_of_protocols = {*WORKLOAD_MEMBERS, *_ALONE}
     for protocol in OPTIONAL:
-        members = _members(protocol)
+        members = members_of(protocol)
         members_of_protocols |= members
         methods = {name for name in members if inspect.isfunction(getattr(protocol, name, None))}
         if names & methods and not members <= names:
@@ -93,7 +94,7 @@ def optional_members_are_whole_and_have_their_names(case: Case) -> None:
             refuse(f"{case.plugin(KIND)}.{name}", f"the name {near[0]}", f"{name}, which nothing calls")
 
 
-@check(KIND)
+@check(KIND, doubt=True)
 def an_unknown_option_is_refused_in_one_line(case: Case) -> None:
     """A misspelt option must not be silence."""
     refuse_unknown_option(case, KIND)

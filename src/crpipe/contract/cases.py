@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
@@ -27,7 +28,7 @@ from crpipe.train.answers import collated
 from crpipe.train.workload import Fits, give_histograms, open_workload, with_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -52,16 +53,21 @@ def skip(reason: str) -> NoReturn:
     raise NotChecked(reason)
 
 
+Run = Callable[["Case"], None]
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """One law of the contract: raises PluginError where a case breaks it, NotChecked where it is not asked.
 
-    kind: of the plug-in. slow: takes more than 2 s with a small model.
+    kind: of the plug-in. slow: takes more than 2 s with a small model. doubt: a workload may mean what breaks
+    it, or chance may: a first job warns only.
     """
 
     kind: str
-    run: Callable[[Case], None]
+    run: Run
     slow: bool
+    doubt: bool
 
     @property
     def name(self) -> str:
@@ -72,11 +78,11 @@ class Check:
 CHECKS: list[Check] = []
 
 
-def check(kind: str, *, slow: bool = False) -> Callable[[Callable[[Case], None]], Callable[[Case], None]]:
+def check(kind: str, *, slow: bool = False, doubt: bool = False) -> Callable[[Run], Run]:
     """Add a function to the checks of a kind of plug-in."""
 
-    def add(run: Callable[[Case], None]) -> Callable[[Case], None]:
-        CHECKS.append(Check(kind, run, slow))
+    def add(run: Run) -> Run:
+        CHECKS.append(Check(kind, run, slow, doubt))
         return run
 
     return add
@@ -110,6 +116,11 @@ class Case:
         section, _, key = KEYS[kind].partition(".")
         name: str = getattr(getattr(self.config, section), key)
         return name
+
+    @property
+    def has_files(self) -> bool:
+        """Whether there are raw files to read, besides events that were taken from elsewhere."""
+        return self._taken is None or bool(self._data)
 
     def scratch(self) -> Path:
         """Make an empty folder."""

@@ -109,7 +109,7 @@ def phases_are_phases(case: Case) -> None:
         refuse(method, "the same phases each time", "others the second time")
 
 
-@check(KIND)
+@check(KIND, doubt=True)
 def every_parameter_is_in_a_phase(case: Case) -> None:
     """What no phase trains stays as it began; freeze it (requires_grad_(False)) if that is meant."""
     trial = Trial.of(case)
@@ -179,7 +179,7 @@ def a_loss_changes_no_batch(case: Case) -> None:
             refuse(trial.named(phase), "its batch unchanged", f"another {changed[0]!r} after the call")
 
 
-@check(KIND)
+@check(KIND, doubt=True)
 def a_loss_is_the_weighted_sum_of_its_micro_batches(case: Case) -> None:
     """A mean over events: a batch larger than load.budget_items is cut, and ranks share it."""
     trial, events = Trial.of(case), case.events
@@ -193,6 +193,22 @@ def a_loss_is_the_weighted_sum_of_its_micro_batches(case: Case) -> None:
 
 
 @check(KIND)
+def a_loss_is_no_sum(case: Case) -> None:
+    """Each event twice: a mean stays, a sum doubles. Losses with random numbers are left to the law above."""
+    trial, events = Trial.of(case), case.events
+    twice = np.tile(np.arange(len(events)), 2)
+    for phase in trial.phases:
+        once = trial.value(phase, events, _all(events), 1)
+        both = trial.value(phase, events, [twice], 1)
+        if not trial.is_random(phase, events) and once and math.isclose(both, 2 * once, rel_tol=1e-3):
+            refuse(
+                trial.named(phase),
+                "a mean over the events",
+                f"a sum: {once:.6g}, and {both:.6g} of each twice",
+            )
+
+
+@check(KIND, doubt=True)
 def the_order_of_events_does_not_matter(case: Case) -> None:
     """The loss is one of a set of events."""
     trial, events = Trial.of(case), case.events
@@ -202,7 +218,7 @@ def the_order_of_events_does_not_matter(case: Case) -> None:
         trial.compare(phase, (events, _all(events)), (events, [mixed]), law)
 
 
-@check(KIND)
+@check(KIND, doubt=True)
 def an_event_counts_as_often_as_its_weight_says(case: Case) -> None:
     """Of weight 2 like two events, of weight 0 like none."""
     trial, events = Trial.of(case), case.events
@@ -228,7 +244,7 @@ def _small_batches(case: Case) -> Iterator[tuple[str, Events]]:
         yield "an event without items alone", case.without_items(events.part(0, 1), 0)
 
 
-@check(KIND)
+@check(KIND, doubt=True)
 def losses_and_gradients_are_finite(case: Case) -> None:
     """Of any batch, in training mode, also under autocast (train.precision)."""
     for precision in ("float32", "bfloat16"):

@@ -110,7 +110,7 @@ def predictions_follow_from_their_arguments(case: Case) -> None:
         refuse(method, "multiplicities of uint32", f"{prediction.multiplicity.dtype}")
 
 
-@check(KIND)
+@check(KIND, doubt=True)
 def a_prediction_does_not_depend_on_the_other_events(case: Case) -> None:
     """One event alone, and all in another order, have the predictions that they have together."""
     trained, events = case.trained(), case.events
@@ -213,6 +213,16 @@ def _judge(case: Case, trained: LoadedModel, truth: Events, numbers: dict[str, f
                 f"a finite {metric.name}, which `metrics` declares, of {what} of {len(truth)} events",
                 f"{numbers.get(metric.name, sorted(numbers))}",
             )
+
+
+@check(KIND, slow=True)  # it makes all figures
+def a_score_of_all_events_is_whole(case: Case) -> None:
+    """The declared numbers, of all events, as an evaluation asks for them."""
+    trained, events, folder = case.trained(), case.events, case.scratch()
+    truth, prediction = _sized(events, _predict(case, trained, events), len(events))
+    numbers = _score(case, trained, (truth, prediction), folder)
+    _judge(case, trained, truth, numbers, "predictions")
+    _whole_figures(f"{trained.name}.score", folder)
 
 
 @check(KIND, slow=True)  # it makes all figures, several times
