@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
-import inspect
 import random
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -15,35 +13,15 @@ import torch
 from crpipe.config.loading import validate
 from crpipe.contract.cases import Case, check
 from crpipe.contract.readers import refuse_unknown_option, same_events
-from crpipe.core.errors import ConfigError
-from crpipe.inference.export import Exportable
+from crpipe.core.errors import ConfigError, PluginError
+from crpipe.inference.members import unused_members
 from crpipe.setup.compatibility import check_fit
 from crpipe.train.answers import collated, refuse
-from crpipe.train.workload import (
-    WORKLOAD_MEMBERS,
-    Baseline,
-    Calibrates,
-    Fits,
-    Generates,
-    Histograms,
-    ShowsEvents,
-    UsesHistograms,
-    UsesTables,
-    Validates,
-    WritesTable,
-)
 
 if TYPE_CHECKING:
     from crpipe.train.workload import Batch
 
 KIND = "workload"
-OPTIONAL = (
-    *(UsesTables, UsesHistograms, Fits, Baseline, Histograms, Validates, Calibrates, WritesTable),
-    *(ShowsEvents, Generates),
-    Exportable,
-)
-_ALONE = ("weighted", "wanted_histograms")  # optional attributes that belong to no method
-_NEAR = 0.8
 _SEED = (1, 2, 3)
 
 
@@ -55,12 +33,6 @@ def same_batches(one: Batch, other: Batch) -> bool:
         and value.numpy().tobytes() == other[name].numpy().tobytes()
         for name, value in one.items()
     )
-
-
-def members_of(protocol: type) -> set[str]:
-    """Name the members of an optional protocol."""
-    names = {name for name in vars(protocol) if not name.startswith("_")}
-    return names | {name for name in inspect.get_annotations(protocol) if not name.startswith("_")}
 
 
 @check(KIND)
@@ -78,20 +50,8 @@ def it_fits_its_reader(case: Case) -> None:
 @check(KIND, doubt=True)
 def optional_members_are_whole_and_have_their_names(case: Case) -> None:
     """A member that is misspelt, or one of two that belong together, is not used, and nobody is told."""
-    workload = case.workload()
-    names = {name for name in dir(workload) if not name.startswith("_")}
-    members_of_protocols = {*WORKLOAD_MEMBERS, *_ALONE}
-    for protocol in OPTIONAL:
-        members = members_of(protocol)
-        members_of_protocols |= members
-        methods = {name for name in members if inspect.isfunction(getattr(protocol, name, None))}
-        if names & methods and not members <= names:
-            lacking, there = sorted(members - names), sorted(names & members)
-            refuse(case.plugin(KIND), f"{lacking[0]} beside {there[0]}", f"{there[0]} alone")
-    for name in sorted(names - members_of_protocols):
-        near = difflib.get_close_matches(name, sorted(members_of_protocols - names), n=1, cutoff=_NEAR)
-        if near:
-            refuse(f"{case.plugin(KIND)}.{name}", f"the name {near[0]}", f"{name}, which nothing calls")
+    for name, why in unused_members(case.workload()):
+        raise PluginError(f"{case.plugin(KIND)}.{name}: nothing calls it; {why}")
 
 
 @check(KIND, doubt=True)

@@ -11,9 +11,10 @@ import torch
 
 from crpipe.contract.cases import Case, check, skip
 from crpipe.contract.readers import same_events
+from crpipe.core.errors import PluginError
 from crpipe.events.batch import Events
 from crpipe.inference.event_displays import show_events
-from crpipe.inference.measured import measure
+from crpipe.inference.measured import Measurement, measure
 from crpipe.inference.predictor import (
     Predictor,
     predicted_columns,
@@ -22,7 +23,7 @@ from crpipe.inference.predictor import (
 from crpipe.report.figure_context import FigureContext, figures_of
 from crpipe.split.hashing import identities
 from crpipe.statistics.groups import group_numbers
-from crpipe.train.answers import check_generated, checked_columns, refuse
+from crpipe.train.answers import check_generated, checked_columns, refuse, unmeasured
 from crpipe.train.workload import (
     Baseline,
     Generates,
@@ -189,30 +190,28 @@ def _sized(truth: Events, prediction: Events | Columns, count: int) -> tuple[Eve
     return bare, {name: values[index] for name, values in prediction.items()}
 
 
-def _score(case: Case, trained: LoadedModel, pair: tuple[Events, Any], folder: Path) -> dict[str, float]:
+def _score(case: Case, trained: LoadedModel, pair: tuple[Events, Any], folder: Path) -> Measurement:
     """Score as an evaluation does; a truth of columns has no items."""
     truth = weighed(pair[0], case.layout.weight)
     folder.mkdir(exist_ok=True)
     with figures_of(FigureContext("contract", copies=False)), WorkloadCall(trained.workload, "score", truth):
         group = group_numbers([truth.columns[name] for name in case.layout.group])
-        return measure(trained.workload.score(truth, pair[1], folder), group, f"{trained.name}.score").numbers
+        return measure(trained.workload.score(truth, pair[1], folder), group, f"{trained.name}.score")
 
 
-def _judge(case: Case, trained: LoadedModel, truth: Events, numbers: dict[str, float], what: str) -> None:
+def _judge(case: Case, trained: LoadedModel, truth: Events, measured: Measurement, what: str) -> None:
     """Fail where a declared number that the events are enough for is missing, or not finite.
 
     A baseline may lack what it does not predict, such as an uncertainty.
     """
     groups = len(np.unique(identities([truth.columns[name] for name in case.layout.group])))
-    for metric in trained.workload.metrics:
-        if metric.groups > groups or metric.needs or (what == BASELINE and metric.name not in numbers):
-            continue
-        if not np.isfinite(numbers.get(metric.name, np.nan)):
-            refuse(
-                f"{trained.name}.score",
-                f"a finite {metric.name}, which `metrics` declares, of {what} of {len(truth)} events",
-                f"{numbers.get(metric.name, sorted(numbers))}",
-            )
+    metrics = [
+        each
+        for each in trained.workload.metrics
+        if not each.needs and (what != BASELINE or each.name in measured.given())
+    ]
+    for sentence in unmeasured(f"{trained.name}.score", metrics, measured.given(), groups):
+        raise PluginError(f"{sentence} (of {what} of {len(truth)} events)")
 
 
 @check(KIND, slow=True)  # it makes all figures
@@ -263,7 +262,7 @@ def chosen_events_are_shown(case: Case) -> None:
         skip("it has no `shown`")
     truth, prediction = _sized(events, _predict(case, trained, events), len(events))
     pair = (weighed(truth, case.layout.weight), prediction)
-    known = _score(case, trained, (truth, prediction), folder)
+    known = _score(case, trained, (truth, prediction), folder).numbers
     show_events(trained, pair, [events], case.layout.weight, folder, known)
     _whole_figures(f"{trained.name}.show", folder)
 

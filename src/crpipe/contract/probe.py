@@ -11,13 +11,13 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from crpipe.contract.batches import OPTIONAL, members_of
 from crpipe.contract.cases import Case, NotChecked, Taken
 from crpipe.contract.checks import CHECKS
 from crpipe.contract.predictions import a_score_of_all_events_is_whole
 from crpipe.core.causes import is_present
 from crpipe.core.errors import CrpipeError, MissingExtra, PluginError
 from crpipe.core.text import counted
+from crpipe.inference.members import OPTIONAL, members_of
 from crpipe.inference.probe import ProbeBatch, batch_of_files, read_batch
 
 if TYPE_CHECKING:
@@ -107,8 +107,8 @@ def render_outcomes(case: Case, results: Sequence[Outcome]) -> str:
         kept = len([each for each in of_kind if not each.broken and not each.skipped])
         wrong = f", {len(broken)} failed" if broken else ""
         lines.append(f"{kind} {case.plugin(kind)}: {counted(kept, 'check')} passed{wrong}")
-        for each in broken:
-            lines += textwrap.wrap(f"  wrong: {each.broken}", _WIDTH, subsequent_indent="    ")
+        for sentence in dict.fromkeys(each.broken for each in broken):
+            lines += textwrap.wrap(f"  wrong: {sentence}", _WIDTH, subsequent_indent="    ")
     lines += ["", *_optional(case)]
     return "\n".join(lines)
 
@@ -134,10 +134,9 @@ def _purpose(protocol: type) -> str:
 
 def refuse_broken(results: Sequence[Outcome]) -> None:
     """Raise PluginError with the first sentence where a check is broken."""
-    broken = [each.broken for each in results if each.broken]
+    broken = [*dict.fromkeys(each.broken for each in results if each.broken)]
     if broken:
-        more = f" (and {len(broken) - 1} more, above)" if len(broken) > 1 else ""
-        raise PluginError(f"{broken[0]}{more}")
+        raise PluginError(broken[0] + (f" ({len(broken) - 1} more above)" if len(broken) > 1 else ""))
 
 
 def check_first_job(campaign: Campaign, link: str, progress: Progress) -> None:

@@ -127,7 +127,7 @@ def train(case: Case, campaign: Campaign, stop: StopRequest | None = None) -> Sa
 @cache
 def finished(case: Case) -> tuple[Campaign, Saved]:
     """Train a case to its end, once for all tests: they only read what it left."""
-    campaign = tiny_campaign(case, case.folder / "finished")
+    campaign = tiny_campaign(case, case.scratch())
     return campaign, train(case, campaign)
 
 

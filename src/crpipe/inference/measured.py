@@ -28,12 +28,17 @@ class Measurement:
     """What was measured of one method.
 
     numbers: by name, with ``NAME_error``; that of a table is its largest deviation. replicas: [1 + R] of each
-    statistic. tables: the rows of each.
+    statistic. tables: the rows of each. not_finite: what was given, but is no finite number.
     """
 
     numbers: Numbers = field(default_factory=dict)
     replicas: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     tables: Mapping[str, tuple[BinRow, ...]] = field(default_factory=dict)
+    not_finite: frozenset[str] = frozenset()
+
+    def given(self) -> dict[str, float | None]:
+        """Return what was given by name: a number, or None where it is not finite."""
+        return {**self.numbers, **dict.fromkeys(self.not_finite)}
 
     def without(self, names: set[str]) -> Measurement:
         """Leave out some numbers, with their errors."""
@@ -42,6 +47,7 @@ class Measurement:
             {name: value for name, value in self.numbers.items() if name not in dropped},
             {name: each for name, each in self.replicas.items() if name not in dropped},
             {name: rows for name, rows in self.tables.items() if name not in dropped},
+            self.not_finite - dropped,
         )
 
     def less(self, other: Measurement, groups: int, *, paired: bool) -> Numbers:
@@ -87,7 +93,8 @@ def measure(measured: Mapping[str, Measured], group: NDArray[np.int64], what: st
                     f"{what}: {name}: expected a number, a statistic or crpipe.statistics.ratios.Bins, found "
                     f"{type(value).__name__}"
                 ) from error
-    return Measurement(_finite(numbers), replicas, tables)
+    finite = _finite(numbers)
+    return Measurement(finite, replicas, tables, frozenset({*map(str, measured)} - finite.keys()))
 
 
 def _rows(table: Bins) -> tuple[BinRow, ...]:

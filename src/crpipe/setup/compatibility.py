@@ -44,6 +44,7 @@ def check_fit(config: Config) -> str:
 
     Raise ConfigError with the module, what is missing, and an example.
     """
+    from crpipe.inference.members import unused_members
     from crpipe.train import workload as protocol
     from crpipe.train.metrics_log import find_loggers
     from crpipe.train.pretrained import find_source
@@ -66,7 +67,8 @@ def check_fit(config: Config) -> str:
     with contextlib.suppress(*([PluginError] if needs_more else [])):
         _check_phases(config, workload)
     checked.append(f"workload {name}")
-    return f"{', '.join(checked)}: they fit together; items are {layout.item}"
+    unused = [f"; nothing calls {name}.{member}: {why}" for member, why in unused_members(workload)]
+    return f"{', '.join(checked)}: they fit together; items are {layout.item}{''.join(unused)}"
 
 
 def planned_workload(config: Config) -> PlannedWorkload:

@@ -5,6 +5,8 @@ A workload's own exception becomes such a sentence too (``WorkloadCall``, ``plug
 
 from __future__ import annotations
 
+import difflib
+import math
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -17,13 +19,15 @@ from crpipe.events.batch import Events, spelled
 from crpipe.train.workload import Phase, WorkloadCall
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
 
     from numpy.typing import NDArray
 
-    from crpipe.events.layout import Layout
+    from crpipe.events.layout import Layout, Metric
     from crpipe.train.workload import Batch, Columns, Metrics, Workload
 
+ERROR = "_error"  # after a name in what ``score`` returns: the error of that number
 _TABLE = 2  # dimensions of a column that holds several numbers for each event
 
 
@@ -161,3 +165,28 @@ def _kind(value: Any) -> str:
         where = "" if value.device.type == "cpu" else f" on {value.device.type}"
         return f"a tensor {list(value.shape)}{where}"
     return spelled(value)
+
+
+def unmeasured(method: str, metrics: Sequence[Metric], given: Mapping[str, Any], groups: int) -> list[str]:
+    """Say of each declared metric that ``score`` owed for so many groups of events why it has no number.
+
+    given: what ``score`` returned, a number or None where it is not finite. A metric that needs more is left
+    to ``not_enough``.
+    """
+    declared = {metric.name for metric in metrics}
+    others = [name for name in given if name not in declared and not name.endswith(ERROR)]
+    sentences = []
+    for metric in metrics:
+        value = given.get(metric.name)
+        if metric.groups > groups or (value is not None and math.isfinite(value)):
+            continue
+        if metric.name in given:
+            actual = "one that is not finite"
+        else:
+            near = difflib.get_close_matches(metric.name, others, n=1)
+            if metric.needs and not near:
+                continue
+            actual = f"{near[0]}; did you mean {metric.name}?" if near else ", ".join(others) or "nothing"
+        what = f"a finite {metric.name}, which `metrics` declares"
+        sentences.append(f"{method}: expected {what}, found {actual}")
+    return sentences

@@ -142,13 +142,13 @@ MISTAKES = {
         batches.optional_members_are_whole_and_have_their_names,
         "def baseline(",
         "def base_line(",
-        r"HitEnergy.base_line: expected the name baseline, found base_line, which nothing calls",
+        r"HitEnergy.base_line: nothing calls it; did you mean baseline\?",
     ),
     "half a pair": (
         batches.optional_members_are_whole_and_have_their_names,
         "def multiplicities(",
         "def draw_counts(",
-        r"HitEnergy: expected multiplicities beside generate, found generate alone",
+        r"HitEnergy.generate: nothing calls it; it needs multiplicities beside it",
     ),
     "a sum in place of a mean": (
         losses.a_loss_is_the_weighted_sum_of_its_micro_batches,
@@ -244,7 +244,7 @@ MISTAKES = {
         predictions.scores_of_model_and_baseline_are_finite,
         "float(np.average(ratio, weights=truth.columns",
         "float('nan' if len(truth) < 2 else np.average(ratio, weights=truth.columns",
-        r"HitEnergy.score: expected a finite bias, .* of predictions of 1 events, found \[\]",
+        r"HitEnergy.score: expected a finite bias, .* found one that is not finite \(of predictions of 1 ",
     ),
     "a baseline by chance": (
         predictions.scores_of_model_and_baseline_are_finite,
@@ -293,7 +293,7 @@ MISTAKES = {
         batches.optional_members_are_whole_and_have_their_names,
         "    def validate(",
         "    def deviations(self, model, events, generator):\n        return {}\n\n    def validate(",
-        r"HitEnergy: expected calibrat\w+ beside deviations, found deviations alone",
+        r"HitEnergy.deviations: nothing calls it; it needs calibrate, calibration_events beside it",
     ),
 }
 

@@ -1,6 +1,8 @@
 """The mistakes that people make with a workload, as the commands that they run first speak of them."""
 
+import contextlib
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,8 +10,16 @@ import yaml
 from typer.testing import CliRunner
 
 import small_lab
+from crpipe.campaign.campaign import Campaign
 from crpipe.cli.app import app
+from crpipe.config.loading import validate
+from crpipe.contract.cases import Case
+from crpipe.contract.checks import CHECKS
+from crpipe.contract.probe import check_first_job, outcomes
+from crpipe.contract.trainings import tiny_campaign
 from crpipe.core.errors import CrpipeError
+from crpipe.train.link import train_link
+from told import Told
 
 SOURCE = Path(small_lab.__file__).read_text()
 MEAN = "mean = (wrong * weight).sum() / weight.sum()"
@@ -38,7 +48,7 @@ MISTAKES = {
     "torch's generator": (
         ENERGY,
         '"energy": torch.from_numpy(energy) + 1e-3 * torch.randn(len(part))',
-        "collate: expected random numbers from `seed` alone, found a draw from the process's generator of torch",
+        "collate: expected random numbers from `seed` alone, found a draw from the process",
     ),
     "an optimizer that torch has not": (
         'OptimizerSpec("adam"',
@@ -58,7 +68,7 @@ MISTAKES = {
     "baseline misspelt": (
         "def baseline(",
         "def baselin(",
-        "HitEnergy.baselin: nothing calls it; did you mean baseline?",
+        r"HitEnergy.baselin: nothing calls it; did you mean baseline\?",
     ),
     "an option class of another name": (
         "class HitEnergyOptions(",
@@ -73,17 +83,17 @@ MISTAKES = {
     "a score of another name": (
         'return {"bias": float(',
         'return {"bia": float(',
-        "score: expected bias, which `metrics` declares, found bia; did you mean bias",
+        r"score: expected a finite bias, which `metrics` declares, found bia; did you mean bias\?",
     ),
     "a score that is NaN": (
         'return {"bias": float(np.average(',
         'return {"bias": float("nan") * float(np.average(',
-        "score: expected a finite bias, which `metrics` declares, found nan",
+        "score: expected a finite bias, which `metrics` declares, found one that is not finite",
     ),
     "a figure that fails": (
-        "ratio = np.log10(prediction[",
-        "from crpipe.report.figure_style import new_figure\n        new_figure()\n        ratio = np.log10(prediction[",
-        r"HitEnergy.score failed on \d+ events.*: TypeError: new_figure\(\) missing",
+        'return {"bias": float(',
+        'self.new_figure()\n        return {"bias": float(',
+        r"HitEnergy.score failed on \d+ events.*: AttributeError: .* no attribute .new_figure.",
     ),
 }
 DOUBTED = ("half of the network", "baseline misspelt")
@@ -121,6 +131,7 @@ def probe(*words):
     return done.stdout, str(done.exception or "")
 
 
+@pytest.mark.slow  # together they take 10 s
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_one_sentence_before_anything_runs(name, lab):
     right, wrong, sentence = MISTAKES[name]
@@ -146,3 +157,54 @@ def test_the_verb_of_earlier_versions_names_its_successor():
     done = CliRunner().invoke(app, ["probe", "--steps", "5"])
     assert done.exit_code == 2
     assert "crpipe probe is now crpipe plan --probe, with the same options" in done.output
+
+
+def changed(config, workload):
+    """Return a configuration with another workload."""
+    tree = config.model_dump(mode="json", exclude_unset=True)
+    tree["train"]["workload"] = workload
+    return validate(tree)
+
+
+def campaign_of(module, folder):
+    """Return a campaign with a split range of the small package, as its first job sees it."""
+    source = {"uri": "synthetic://", "reader": f"{module}:HitFiles", "simulator": f"{module}:HitMaker"}
+    tree = {
+        "run": "small",
+        "source": source,
+        "ranges": {"first": 0, "last": 1, "step": 2},
+        "load": {"batch_events": 20},
+        "train": {"workload": f"{module}:HitEnergy"},
+    }
+    return tiny_campaign(Case(validate(tree)), folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["a sum", "events changed in place", "a score of another name", *DOUBTED])
+def test_the_first_job_refuses_it_before_its_first_step(name, lab, tmp_path):
+    right, wrong, sentence = MISTAKES[name]
+    campaign = campaign_of(lab("right"), tmp_path / "campaign")
+    module = lab(f"first_{[*MISTAKES].index(name)}", right, wrong)
+    campaign = Campaign.open(changed(campaign.config, f"{module}:HitEnergy"))
+    heard, (link, *_) = Told(), campaign.chain.names
+    refused = contextlib.nullcontext() if name in DOUBTED else pytest.raises(CrpipeError, match=sentence)
+    with refused:
+        train_link(campaign, link, heard, first=partial(check_first_job, campaign, link, heard))
+    if name in DOUBTED:
+        assert re.search(f"warning: .*{sentence}", str(heard))
+    else:
+        assert not list(campaign.paths.store(link).glob("*.pt"))
+
+
+def test_a_first_job_checks_once(lab, tmp_path):
+    campaign = campaign_of(lab("once"), tmp_path / "campaign")
+    calls, (link, *_) = [], campaign.chain.names
+    for _ in range(2):
+        train_link(campaign, link, Told(), first=lambda: calls.append(link))
+    assert calls == [link]
+
+
+def test_no_check_begins_after_the_time_is_over(lab):
+    case = Case(campaign_of(lab("late"), Path("late")).config)
+    results = outcomes(case, CHECKS[:3], Told(), 1e-9)
+    assert [each.skipped for each in results[1:]] == ["no time within 0 s"] * 2
