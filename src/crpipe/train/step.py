@@ -14,6 +14,7 @@ import torch
 from crpipe.core.errors import DeviceMemoryError, TrainError
 from crpipe.loading.microbatch import micro_batches
 from crpipe.train.answers import collated, loss_of
+from crpipe.train.optimizers import step_unless
 from crpipe.train.workload import with_weights
 
 if TYPE_CHECKING:
@@ -207,10 +208,9 @@ class Stepper:
         norm = _norm(params)
         bad = _or_not_finite(bad, norm)
         self._clip(phase, params, norm)
-        for group in optimizer.param_groups:
-            group["lr"] = phase.optimizer.learning_rate * rate * self.state.rate_factors[phase.name]
-        optimizer.found_inf = bad  # type: ignore[attr-defined]
-        optimizer.step()
+        for group, full in zip(optimizer.param_groups, self.state.rates[phase.name], strict=True):
+            group["lr"] = full * rate * self.state.rate_factors[phase.name]
+        step_unless(optimizer, bad, phase.optimizer)
         return bad
 
     def collate_ahead(
