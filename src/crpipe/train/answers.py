@@ -168,7 +168,7 @@ def _kind(value: Any) -> str:
 
 
 def unmeasured(method: str, metrics: Sequence[Metric], given: Mapping[str, Any], groups: int) -> list[str]:
-    """Say of each declared metric that ``score`` owed for so many groups of events why it has no number.
+    """List why declared metrics, which ``score`` owed for so many groups of events, have no number.
 
     given: what ``score`` returned, a number or None where it is not finite. A metric that needs more is left
     to ``not_enough``.

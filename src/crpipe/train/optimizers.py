@@ -35,7 +35,7 @@ class OptimizerSpec:
     """Which optimizer a phase uses; part of the fingerprint through the workload's options.
 
     kind: ``adam`` (with decoupled weight decay: AdamW) or ``sgd``, whose kernels skip a bad step on the
-        device; any class of torch.optim by its name, such as ``RAdam`` or ``Muon``, or a function
+        device; any class of torch.optim by its name, such as ``RAdam``, or a function
         (parameters, learning rate) -> optimizer: before each of their steps the host waits for the device.
     weight_decay: of weights with two dimensions or more; norms and biases have one, and decay only with
         decay_all.

@@ -23,7 +23,8 @@ class Schedule:
 
     linear: a plateau up to the progress ``decay_from``, then a linear fall to ``decay_to``.
     constant: the full value. cosine: half a cosine from the full value to ``decay_to``.
-    cosine_restarts: the same in each of ``restarts`` + 1 equal parts of the campaign (Loshchilov and Hutter, arXiv:1608.03983).
+    cosine_restarts: the same in each of ``restarts`` + 1 equal parts of the campaign (Loshchilov and Hutter,
+    arXiv:1608.03983).
     one_cycle: half a cosine from ``one_cycle_start`` up to the full value at the progress ``one_cycle_peak``,
     another one down to ``decay_to`` (Smith and Topin, arXiv:1708.07120, with cosines for their lines).
 

@@ -21,7 +21,7 @@ from crpipe.events.batch import Events
 from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW, WEIGHT
 from crpipe.statistics.groups import Statistic
 from crpipe.statistics.ratios import Bins
-from crpipe.train.optimizers import OptimizerSpec as OptimizerSpec  # noqa: PLC0414 - workloads import it from here
+from crpipe.train.optimizers import OptimizerSpec as OptimizerSpec  # noqa: PLC0414, TC001 - for workloads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
