@@ -70,7 +70,7 @@ def test_what_it_refuses_itself_is_one_sentence():
     ):
         build_optimizer("fit", params, OptimizerSpec("Muon", 1e-3))
     with pytest.raises(PluginError, match="phase fit: <lambda>: expected an optimizer, found int"):
-        build_optimizer("fit", params, OptimizerSpec(lambda params, rate: 1, 1e-3))
+        build_optimizer("fit", params, OptimizerSpec(lambda _params, _rate: 1, 1e-3))
 
 
 def make_state(kind):
