@@ -25,23 +25,23 @@ EMPTY_NAMES = frozenset(("found", "made", "told", "own", "place"))
 # Modules and lines of each room, at most; a commit that needs more says for what. The aim is 38,000 lines.
 BUDGET = {
     "core": (11, 2605),
-    "config": (6, 1390),
+    "config": (6, 1435),
     "events": (12, 1965),
     "campaign": (10, 2125),
     "source": (23, 5570),
     "split": (14, 3765),
     "loading": (5, 1145),
     "report": (20, 5035),
-    "train": (16, 4080),
-    "inference": (14, 3150),
+    "train": (18, 4430),
+    "inference": (15, 3210),
     "statistics": (5, 815),
     "check": (7, 1655),
-    "setup": (5, 1220),
-    "workloads": (72, 14730),
+    "setup": (5, 1225),
+    "workloads": (72, 14755),
     "workflow": (7, 1595),
-    "cli": (8, 2145),
+    "cli": (8, 2180),
     "api": (2, 515),
-    "contract": (9, 1600),
+    "contract": (12, 1890),
 }
 
 
