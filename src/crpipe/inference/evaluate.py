@@ -38,6 +38,7 @@ from crpipe.inference.predictor import Predictor, predicted_columns, table_of
 from crpipe.loading.loader import RangeShards, count_held_out, held_out
 from crpipe.report.evaluations import Evaluation, score_table
 from crpipe.report.figure_context import FigureContext, figures_of
+from crpipe.report.posterior import write_rows
 from crpipe.statistics.groups import group_numbers, halves
 from crpipe.train.answers import checked_columns, unmeasured
 from crpipe.train.metrics_log import EventFile
@@ -468,4 +469,6 @@ def _write(evaluation: _Evaluation, size: Mapping[str, int], scores: dict[str, M
     rows = described.rows.values()
     log.text(step, now, "evaluation", "\n".join(score_table(described.columns, rows, corner="metric")))
     log.close()
+    if values.rows:
+        write_rows(evaluation.folder, values.rows)
     record.write(path)
