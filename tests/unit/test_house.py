@@ -36,7 +36,7 @@ BUDGET = {
     "inference": (15, 3245),
     "statistics": (6, 870),
     "check": (7, 1665),
-    "setup": (5, 1225),
+    "setup": (5, 1230),
     "workloads": (72, 14765),
     "workflow": (7, 1595),
     "cli": (8, 2200),

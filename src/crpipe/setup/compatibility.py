@@ -113,11 +113,17 @@ def check_columns(layout: Layout, reader: str, workload: Workload, name: str) ->
         )
     needed = tuple(workload.item_columns)
     items = tuple(field.name for field in layout.items)
+    unknown = [column for column in needed if column not in items]
+    if unknown:
+        raise ConfigError(
+            f"train.workload: {name} reads the item columns {', '.join(unknown)}, which {reader} does not "
+            f"give ({', '.join(items)}); name another source.reader, or another workload"
+        )
     if items[: len(needed)] != needed:
         raise ConfigError(
             f"train.workload: {name} reads the item columns {', '.join(needed)} by position, but the first "
-            f"ones of {reader} are {', '.join(items[: len(needed)])}; name another source.reader, or another "
-            f"workload, for example one with item_columns = {items[:1]!r}"
+            f"ones of {reader} are {', '.join(items[: len(needed)])}; write item_columns in that order, and "
+            "read them so in collate"
         )
 
 

@@ -238,7 +238,7 @@ MISTAKES = {
         predictions.scores_of_model_and_baseline_are_finite,
         'return {"bias": float(',
         'return {"offset": float(',
-        r"HitEnergy.score: expected a finite bias, which `metrics` declares, .* 1 events, found \['offset'\]",
+        r"HitEnergy.score: expected a finite bias, .* declares, found offset \(of predictions of 1 events",
     ),
     "a score that is not a number": (
         predictions.scores_of_model_and_baseline_are_finite,
