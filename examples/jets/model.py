@@ -66,7 +66,7 @@ class JetTagger(Workload):
     def baseline(self, events):
         """The number of particles alone: which class has a typical number next to it?"""
         p = np.exp(-np.abs(events.multiplicity[:, None] - np.array([17.0, 30.0, 45.0])) / 8)
-        return {f"p_{number}": column for number, column in enumerate((p / p.sum(axis=1, keepdims=True)).T)}
+        return {"p": p / p.sum(axis=1, keepdims=True)}
 
     def each(self, truth, predicted):
         p, label = predicted["p"], truth.columns["label"]

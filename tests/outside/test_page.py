@@ -36,7 +36,7 @@ def test_the_example_is_short():
         "config/simulated.yaml",
         "config/energy.yaml",
     }
-    assert len(commands) == 3
+    assert len(commands) == 4
     code = [line for name in reader_and_workload for line in files[name].splitlines()]
     assert len([line for line in code if line and not line.startswith(("import", "from", "#"))]) <= 90
 
@@ -60,7 +60,7 @@ def run(commands, folder):
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_code_of_the_page_runs(tmp_path):
-    files, (data, training, contract) = blocks()
+    files, (data, training, probe, contract) = blocks()
     for name in ("Snakefile", "workflow", "profiles"):
         (tmp_path / name).symlink_to(REPOSITORY / name)
     for name, text in files.items():
@@ -81,6 +81,10 @@ def test_the_code_of_the_page_runs(tmp_path):
     assert found["values"]["spread"] < 0.5
     assert "spread of log10(predicted / true energy)" in printed
     assert not re.search("muon|bundle|shower", printed)
+
+    probed = run(probe, tmp_path)
+    assert re.search(r"workload mylab.model:HitEnergy: \d\d checks passed\n", probed)
+    assert "verdict: " in probed
 
     tested = run(contract, tmp_path)
     assert re.search(r"\b\d\d passed", tested)

@@ -41,7 +41,9 @@ LAYOUT = Layout(
     ("run",),
 ).describe()
 METRICS = (
-    Metric("w1_time", "W1 of the time", "ns", "low", 0.0, tolerance=0.01),
+    Metric(
+        "w1_time", "W1 of the time", "ns", "low", 0.0, tolerance=0.01, meaning="W1 (Wasserstein distance)"
+    ),
     Metric("auc_event", "AUC of events", better="near", ideal=0.5, tolerance=0.02),
     Metric("efficiency", "Share of events found", better="high", tolerance=0.05),
 )

@@ -10,6 +10,7 @@ from crpipe.events.batch import Events, cut_lists
 from crpipe.events.layout import Metric
 from crpipe.statistics.classifier import LabelledRows
 from crpipe.train.checkpoints import CheckpointStore
+from crpipe.train.workload import OptimizerSpec, Phase
 from crpipe.workloads.muons.layout import BUNDLES
 from crpipe.workloads.muons.reading.parquet import Bundles
 from named import READERS
@@ -43,7 +44,7 @@ class Counting:
         return nn.Linear(1, self.options.width)
 
     def phases(self):
-        return []
+        return [Phase("none", nn.Module.parameters, None, OptimizerSpec("adam", 1e-3))]
 
     def predict(self, model, events, generator):
         type(self).seen(events)

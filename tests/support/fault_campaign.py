@@ -35,7 +35,7 @@ STEPS = (
     ("consolidate", ("consolidate",)),
     ("shards verify", ("shards", "verify", FIRST, "--deep")),
     ("shards export", ("shards", "export", FIRST, "--out", "plain")),
-    ("probe", ("probe", "--steps", "2")),
+    ("plan --probe", ("plan", "--probe", "--steps", "2")),
     ("train", ("train", FIRST)),
     ("train again", ("train", FIRST)),
     ("train from a parent", ("train", SECOND)),
@@ -59,7 +59,7 @@ STEPS = (
 )
 # How often in a sample, where not 10: those that take seconds are tried less often.
 WEIGHTS = {"evaluate": 0.1, "export": 1, "figures": 1}
-WEIGHTS |= dict.fromkeys(("train", "train from a parent", "train on outliers", "probe"), 3)
+WEIGHTS |= dict.fromkeys(("train", "train from a parent", "train on outliers"), 3) | {"plan --probe": 0.3}
 # In every sample: verb, kind of operation, end of its path, which time, errno.
 ALWAYS = (
     ("config check", "open", "crpipe.yaml", 1, "ENOENT"),
@@ -69,7 +69,7 @@ ALWAYS = (
     ("split again", "open", ".finished/ledger.json", 1, "ENOENT"),
     ("shards verify", "open", ".parquet", 1, "ENOENT"),
     ("shards export", "open", ".parquet", 1, "ENOENT"),
-    ("probe", "open", "tables.json", 1, "ENOENT"),
+    ("plan --probe", "open", "tables.json", 1, "ENOENT"),
     ("check", "open", ".parquet", 1, "EIO"),
     ("predict", "open", "bundles-0000000.parquet", 1, "EIO"),
 )

@@ -38,11 +38,11 @@ LEVELS = (
     {"inference", "check"},
     {"setup"},
     {"author"},
+    {"contract"},
     {"workloads"},
     {"workflow"},
     {"cli"},
     {"api", "__main__"},
-    {"contract"},
     {"crpipe"},
 )
 # The package's own module opens a campaign for users; all others import it for its version alone.

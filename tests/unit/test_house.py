@@ -25,24 +25,24 @@ EMPTY_NAMES = frozenset(("found", "made", "told", "own", "place"))
 # Modules and lines of each room, at most; a commit that needs more says for what. The aim is 38,000 lines.
 BUDGET = {
     "core": (11, 2615),
-    "config": (6, 1405),
+    "config": (6, 1455),
     "events": (12, 1965),
     "campaign": (11, 2385),
     "source": (23, 5570),
     "split": (14, 3760),
     "loading": (5, 1145),
     "report": (21, 5165),
-    "train": (16, 4085),
-    "inference": (14, 3185),
+    "train": (18, 4435),
+    "inference": (15, 3245),
     "statistics": (6, 870),
     "check": (7, 1665),
-    "setup": (5, 1220),
+    "setup": (5, 1230),
     "author": (2, 500),
-    "workloads": (72, 14740),
+    "workloads": (72, 14765),
     "workflow": (7, 1595),
-    "cli": (8, 2165),
+    "cli": (8, 2200),
     "api": (2, 515),
-    "contract": (9, 1600),
+    "contract": (12, 1890),
 }
 
 

@@ -257,6 +257,12 @@ def gpus(count):
     return gpu_request(count, kind)
 
 
+def training_options(wildcards, resources):
+    """Return the options of a training job: the first one of a run calls every method of the workload."""
+    first = "--probe" if wildcards.get("link") == LINKS[0] else ""
+    return f"{first} {deadline(wildcards, resources)}".strip()
+
+
 def deadline(wildcards, resources):
     """Return the options with which a cluster job snapshots and stops before its run time is over."""
     on_cluster = workflow.remote_exec or workflow.non_local_exec

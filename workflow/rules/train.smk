@@ -36,11 +36,11 @@ rule train:
         gres=gpus(SETTINGS.train.gpus),
     params:
         crpipe=training_command,
-        deadline=deadline,
+        options=training_options,
     message:
         "Train on {wildcards.link}"
     shell:
-        "exec {params.crpipe} train {wildcards.link} {params.deadline} > {log:q} 2>&1"
+        "exec {params.crpipe} train {wildcards.link} {params.options} > {log:q} 2>&1"
 
 
 rule train_all:

@@ -6,7 +6,6 @@ class itself is used as it is.
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -34,9 +33,7 @@ if TYPE_CHECKING:
     from crpipe.inference.onnx_graph import Graph
     from crpipe.train.workload import Batch, Columns, Measured, Metrics, OptimizerSpec
 
-Arrays = dict[str, "NDArray[Any]"]
 _GRAPH = "model.onnx"
-_NUMBERED = re.compile(r"(.+)_(\d+)")
 # What an author may write beside what is required, and which members of the engine follow from it.
 _FOLLOW = {"graph": ("graphs", "card"), "generate": ("multiplicities",)}
 
@@ -138,9 +135,9 @@ class BaseWorkload(ABC):
             counts = self.multiplicities(model, events, generator)  # type: ignore[attr-defined]
             generated: Events = self.generate(model, events, counts, generator)
             return generated
-        return _cut_columns(self._outputs(model, events))
+        return self._outputs(model, events)
 
-    def _outputs(self, model: nn.Module, events: Events) -> Arrays:
+    def _outputs(self, model: nn.Module, events: Events) -> Columns:
         device = next(model.parameters()).device
         batch = {
             name: each.to(device) for name, each in self.collate(events, np.arange(len(events)), ()).items()
@@ -149,13 +146,12 @@ class BaseWorkload(ABC):
 
     def score(self, truth: Events, prediction: Events | Columns, folder: Path) -> Mapping[str, Measured]:
         """Average the values of ``each``, add ``measures``, and draw."""
-        predicted = prediction if isinstance(prediction, Events) else _joined_columns(prediction)
         numbers: dict[str, Measured] = {}
         if hasattr(self, "each"):
             weight = truth.columns.get(WEIGHT)
-            numbers = {name: mean(each, weight) for name, each in self.each(truth, predicted).items()}
-        self._draw(truth, predicted, folder)
-        return {**numbers, **self.measures(truth, predicted)}
+            numbers = {name: mean(each, weight) for name, each in self.each(truth, prediction).items()}
+        self._draw(truth, prediction, folder)
+        return {**numbers, **self.measures(truth, prediction)}
 
     def _draw(self, truth: Events, predicted: Any, folder: Path) -> None:
         drawn = {}
@@ -241,27 +237,3 @@ def _own(values: NDArray[Any]) -> NDArray[Any]:
 
 def _array(values: Tensor | NDArray[Any]) -> NDArray[Any]:
     return values.detach().float().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
-
-
-def _cut_columns(arrays: Arrays) -> Columns:
-    """Cut arrays [N, K] into columns NAME_0, NAME_1 and so on."""
-    columns: Columns = {}
-    for name, values in arrays.items():
-        if values.ndim > 1:
-            columns |= {f"{name}_{number}": column for number, column in enumerate(values.T)}
-        else:
-            columns[name] = values
-    return columns
-
-
-def _joined_columns(columns: Columns) -> Arrays:
-    """Undo ``_cut_columns``."""
-    arrays: Arrays = {}
-    joined: dict[str, list[NDArray[Any]]] = {}
-    for name, values in columns.items():
-        match = _NUMBERED.fullmatch(name)
-        if match and int(match[2]) == len(joined.get(match[1], ())):
-            joined.setdefault(match[1], []).append(values)
-        else:
-            arrays[name] = values
-    return arrays | {name: np.stack(values, axis=1) for name, values in joined.items()}

@@ -15,7 +15,7 @@ import typer
 
 from crpipe.cli import importing
 from crpipe.cli.terminal import Settings, Terminal, show
-from crpipe.cli.verbs import RANGE, VerbGroup, declare
+from crpipe.cli.verbs import VerbGroup, declare
 from crpipe.config.files import way_to_campaign
 from crpipe.core.errors import (
     AccessError,
@@ -31,6 +31,8 @@ from crpipe.core.errors import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from crpipe.setup.init import Answers
 
 # Handlers import what they call: a verb pays for its own libraries only (`status` starts without torch).
@@ -228,7 +230,7 @@ def check_fit() -> None:
     "plan",
     "--figure learning-rates.svg",
     reads="source, ranges, split, load, train, model",
-    raises=[SourceError, MissingExtra, PluginError],
+    raises=[SourceError, TrainError, DataError, MissingExtra, PluginError],
     page="watching.md#before-and-after-crpipe-plan-crpipe-summary",
 )
 def plan(
@@ -242,8 +244,39 @@ def plan(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
     offline: Annotated[bool, typer.Option("--offline", help="do not ask a remote source")] = False,
+    probe: Annotated[
+        bool,
+        typer.Option(
+            "--probe",
+            help="instead: call every method of reader, simulator and workload on one batch, then train on "
+            "it: losses, times, memory",
+        ),
+    ] = False,
+    inputs: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--in", readable=False, help="with --probe: raw file to take the batch from; several: repeat --in"
+        ),
+    ] = None,
+    name: Annotated[
+        str, typer.Option("--range", help="with --probe: split range to take the batch from")
+    ] = "",
+    steps: Annotated[int, typer.Option(help="with --probe: steps on the one batch", min=1)] = 200,
+    anomaly: Annotated[
+        bool,
+        typer.Option("--anomaly", help="with --probe: name the operation of the first bad gradient; slow"),
+    ] = False,
+    profile: Annotated[
+        Path | None,
+        typer.Option(readable=False, help="with --probe: write a trace of some steps to this file"),
+    ] = None,
 ) -> None:
     """Look at the source and show files, events, steps, disk, hours and jobs, before anything runs."""
+    if probe:
+        _probe(inputs or (), name, steps, anomaly=anomaly, profile=profile)
+        return
+    if inputs or name or anomaly or profile:
+        raise typer.BadParameter("--in, --range, --anomaly and --profile need --probe")
     from crpipe.campaign.campaign import Campaign
     from crpipe.report.plan import Plan, describe_plan, render_plan
     from crpipe.setup.compatibility import check_fit, planned_workload
@@ -269,6 +302,25 @@ def plan(
         print(path, file=sys.stderr if as_json else sys.stdout)
     if seen.problems:
         raise SourceError("\n".join(["the workflow would fail:", *seen.problems]))
+
+
+def _probe(inputs: Sequence[Path], name: str, steps: int, *, anomaly: bool, profile: Path | None) -> None:
+    """Check the contract on one batch and train on it; raise PluginError for what is broken."""
+    with importing():
+        from crpipe.campaign.campaign import Campaign
+        from crpipe.contract.probe import check_contract, events_to_probe, refuse_broken, render_outcomes
+        from crpipe.inference.probe import probe_batch, render_probe
+        from crpipe.setup.compatibility import check_fit
+
+    config = Settings.config()
+    check_fit(config)
+    campaign = Campaign.open(config)
+    batch, case = events_to_probe(campaign, inputs, name)
+    outcomes = check_contract(case, Terminal())
+    show(render_outcomes(case, outcomes))
+    refuse_broken(outcomes)
+    result = probe_batch(campaign, batch, steps, Terminal(), anomaly=anomaly, profile=profile)
+    show("\n" + render_probe(batch, campaign.item, result, anomaly=anomaly))
 
 
 @verb(
@@ -386,43 +438,3 @@ def suggest(
     from crpipe.campaign.campaign import Campaign
 
     show(suggest_threshold(Campaign.open(config)))
-
-
-@verb(
-    start,
-    "probe",
-    f"--range {RANGE} --steps 50",
-    reads="source.reader, reader, load, train, model",
-    raises=[TrainError, DataError, SourceError, MissingExtra, PluginError],
-    page="training.md#looking-into-a-step",
-)
-def probe(
-    inputs: Annotated[
-        list[Path] | None,
-        typer.Option("--in", readable=False, help="raw file to take the batch from; several: repeat --in"),
-    ] = None,
-    steps: Annotated[int, typer.Option(help="steps on the one batch", min=1)] = 200,
-    name: Annotated[
-        str,
-        typer.Option("--range", help="split range to take the batch from"),
-    ] = "",
-    *,
-    anomaly: Annotated[
-        bool, typer.Option("--anomaly", help="name the operation of the first bad gradient; slow")
-    ] = False,
-    profile: Annotated[
-        Path | None, typer.Option(readable=False, help="write a trace of some steps to this file")
-    ] = None,
-) -> None:
-    """Train on one batch of your data again and again, and show losses, times and memory."""
-    with importing():
-        from crpipe.campaign.campaign import Campaign
-        from crpipe.inference.probe import probe_batch, read_batch, render_probe
-        from crpipe.setup.compatibility import check_fit
-
-    config = Settings.config()
-    check_fit(config)
-    campaign = Campaign.open(config)
-    batch = read_batch(campaign, inputs or (), name)
-    result = probe_batch(campaign, batch, steps, Terminal(), anomaly=anomaly, profile=profile)
-    print(render_probe(batch, campaign.item, result, anomaly=anomaly))

@@ -199,6 +199,14 @@ def train(
     name: LinkArgument,
     max_minutes: Annotated[float, typer.Option(help="snapshot and stop after this long; 0: never")] = 0.0,
     profile: Annotated[int, typer.Option(help="steps to profile; 0: none")] = 0,
+    *,
+    probe: Annotated[
+        bool,
+        typer.Option(
+            "--probe",
+            help="before the first step of the link: call every method of the workload, as plan --probe",
+        ),
+    ] = False,
 ) -> None:
     """Train one link of the chain (or on `outliers`), from its last snapshot or the link before it."""
     with importing():
@@ -210,9 +218,14 @@ def train(
         from crpipe.campaign.campaign import Campaign
         from crpipe.train.link import train_link
 
+    if probe:
+        from crpipe.contract.probe import check_first_job
+
     campaign = Campaign.open(config)
     link = pick(name, campaign.chain.names, "link")
-    train_link(campaign, link, Terminal(), max_minutes=max_minutes, profile_steps=profile)
+    terminal = Terminal()
+    first = partial(check_first_job, campaign, link, terminal) if probe else None
+    train_link(campaign, link, terminal, max_minutes=max_minutes, profile_steps=profile, first=first)
 
 
 @verb(

@@ -176,6 +176,10 @@ class VerbGroup(TyperGroup):
         return super().parse_args(ctx, args)
 
 
+# Verbs that are now called otherwise.
+SUCCESSORS = {"probe": "plan --probe"}
+
+
 class Verbs(VerbGroup):
     """All verbs, in the groups of the help; each of them takes the shared options."""
 
@@ -187,6 +191,12 @@ class Verbs(VerbGroup):
         shared = get_command(donor).params
         for command in (self, *_below(self)):
             _add(command, shared)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the verb; one of an earlier version names its successor."""
+        if args[0] in SUCCESSORS:
+            ctx.fail(f"crpipe {args[0]} is now crpipe {SUCCESSORS[args[0]]}, with the same options")
+        return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the words before the verb; what an earlier call in this process left is dropped."""

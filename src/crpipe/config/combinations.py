@@ -68,11 +68,12 @@ def check_held_out(split: SplitSection, train: TrainSection) -> None:
             f"train.keep_best: {train.keep_best} is never measured; set train.validate_steps, for example "
             "to 500, or train.keep_best: ''"
         )
-    if train.stop_after and not train.keep_best:
-        raise ConfigError(
-            "train.stop_after: needs the metric that should improve; set train.keep_best, for example to "
-            "PHASE/loss, or train.stop_after: 0"
-        )
+    for name in ("stop_after", "plateau_after"):
+        if getattr(train, name) and not train.keep_best:
+            raise ConfigError(
+                f"train.{name}: needs the metric that should improve; set train.keep_best, for example to "
+                f"PHASE/loss, or train.{name}: 0"
+            )
 
 
 def check_processes(train: TrainSection) -> None:

@@ -294,7 +294,7 @@ class Config(Section):
             keys["train.horizon_ranges"] = self.horizon()
         else:
             del keys["train.horizon_ranges"]
-        if self.train.stop_after:
+        if self.train.stop_after or self.train.plateau_after:
             names = ("validate_steps", "validate_events", "keep_best")
             keys |= {f"train.{name}": getattr(self.train, name) for name in names}
         return keys
@@ -406,6 +406,8 @@ def _scoped(section: BaseModel, scopes: set[str], prefix: str = "") -> Tree:
         if isinstance(value, BaseModel):
             keys |= _scoped(value, scopes, f"{prefix}{name}.")
         elif isinstance(info.json_schema_extra, dict) and info.json_schema_extra["scope"] in scopes:
+            if info.json_schema_extra.get("later") and value == info.default:
+                continue  # a campaign from before the key does not know it
             keys[f"{prefix}{name}"] = list(value) if isinstance(value, tuple) else value
     return keys
 

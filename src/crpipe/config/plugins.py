@@ -39,19 +39,23 @@ def options_class(key: str, name: str) -> type[BaseModel] | None:
 
     Raise ConfigError when the name has another form or its module cannot be imported.
     """
+    holder, class_name = _options_of(key, name)
+    model = getattr(holder, class_name, None)
+    if model is not None and not (isinstance(model, type) and issubclass(model, BaseModel)):
+        raise ConfigError(f"{key}: {holder.__name__}:{class_name} is not a pydantic model")
+    return model
+
+
+def _options_of(key: str, name: str) -> tuple[ModuleType, str]:
+    """Import the module that has to hold the options of ``name``; return it with the name of their class."""
     module, attribute = _split(key, name)
-    class_name = attribute + _SUFFIX
     with _importing(key, name, module):
         spec = find_spec(module)
         if spec is None:
             raise ModuleNotFoundError(f"No module named {module!r}")
         base = module if spec.submodule_search_locations is not None else module.rpartition(".")[0]
         beside = bool(base) and find_spec(f"{base}.options") is not None
-        holder = import_module(f"{base}.options" if beside else module)
-    model = getattr(holder, class_name, None)
-    if model is not None and not (isinstance(model, type) and issubclass(model, BaseModel)):
-        raise ConfigError(f"{key}: {holder.__name__}:{class_name} is not a pydantic model")
-    return model
+        return import_module(f"{base}.options" if beside else module), attribute + _SUFFIX
 
 
 def free_options(model: type[BaseModel] | None) -> set[str]:
@@ -82,12 +86,29 @@ def build(key: str, name: str, options: Mapping[str, Any], needed: Iterable[str]
             f"{key}: {module} holds {attribute}{_SUFFIX}, but a module `options` is beside it and holds all "
             "options: move the class there"
         )
+    if model is None and _takes_options(plugin):
+        holder, class_name = _options_of(key, name)
+        raise ConfigError(
+            f"{key}: {name} takes options, but {holder.__name__} has no class {class_name}; write it there, "
+            "as a pydantic model"
+        )
     with plugin_errors(f"{key}: {name} cannot be built"):
         built = plugin() if model is None else plugin(model.model_validate(dict(options)))
     lacking = [member for member in needed if not hasattr(built, member)]
     if lacking:
         raise ConfigError(f"{key}: {name} has no {', no '.join(lacking)}; docs/workload.md shows an example")
     return built
+
+
+def _takes_options(plugin: Any) -> bool:
+    """Return whether a class cannot be built without an argument."""
+    try:
+        inspect.signature(plugin).bind()
+    except TypeError:
+        return True
+    except ValueError:  # it has no signature
+        return False
+    return False
 
 
 def is_installed(name: str) -> bool:

@@ -281,11 +281,11 @@ class TrainSection(Section):
         True, "each repeat of a phase draws its own batch; false: repeats share one", "train"
     )
     clip_norm: float = key(10.0, "gradients of a phase are clipped to this norm; 0: never", "train", ge=0)
-    schedule: Literal["linear", "constant", "cosine", "one_cycle"] = key(
+    schedule: Literal["linear", "constant", "cosine", "cosine_restarts", "one_cycle"] = key(
         "linear",
         "course of the learning rate: linear (constant up to decay_from, then a linear fall), constant, "
-        "cosine (falls over the whole campaign), one_cycle (rises up to one_cycle_peak, then falls); "
-        "workloads may ask for another one in a phase",
+        "cosine (falls over the whole campaign), cosine_restarts (falls restarts + 1 times), one_cycle "
+        "(rises up to one_cycle_peak, then falls); workloads may ask for another one in a phase",
         "train",
     )
     warmup_steps: int = key(
@@ -310,6 +310,28 @@ class TrainSection(Section):
         "train",
         gt=0,
         lt=1,
+    )
+    restarts: int = key(
+        3, "cosine_restarts: how often the learning rate is back at its full value", "train", ge=1, later=True
+    )
+    plateau_after: int = key(
+        0,
+        "validations in a row without a better train.keep_best that lower the learning rates; 0: never. "
+        "Above 0, validate_steps, validate_events and keep_best change the checkpoints too",
+        "train",
+        ge=0,
+        later=True,
+    )
+    plateau_factor: float = key(
+        0.5, "what plateau_after multiplies the learning rates by", "train", gt=0, lt=1, later=True
+    )
+    plateau_least: float = key(
+        0.01,
+        "plateau_after lowers a learning rate to this share of its full value at most",
+        "train",
+        gt=0,
+        le=1,
+        later=True,
     )
     horizon_ranges: int = key(
         0,

@@ -1,5 +1,1 @@
-"""The contract of readers, simulators and workloads as tests: ``pytest --pyargs crpipe.contract``."""
-
-from crpipe.core.errors import require
-
-require("pytest", extra="contract", why="to run the contract's tests")
+"""The contract of readers, simulators and workloads, checked by ``crpipe plan --probe`` and by pytest."""

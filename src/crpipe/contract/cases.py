@@ -5,13 +5,14 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
-import pytest
 import torch
 import yaml
 
@@ -23,7 +24,8 @@ from crpipe.events.batch import Events, concatenate
 from crpipe.events.histograms import count_columns
 from crpipe.inference.checkpoints import LoadedModel
 from crpipe.inference.inputs import RawInput
-from crpipe.train.workload import Fits, WorkloadCall, give_histograms, open_workload, with_weights
+from crpipe.train.answers import collated
+from crpipe.train.workload import Fits, give_histograms, open_workload, with_weights
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,17 +44,68 @@ WEIGHTS = "contract_weight"  # event column of the contract's own weights, where
 _SHIPPED = "contract.yaml"  # what all cases of a workload share, and the cases
 
 
-def refuse(method: str, expected: str, actual: str) -> NoReturn:
-    """Fail with one sentence; method: ``module:Class.method``."""
-    pytest.fail(f"{method}: expected {expected}, found {actual}", pytrace=False)
+class NotChecked(Exception):  # noqa: N818 - no error
+    """Says why a check has nothing to look at in a case."""
+
+
+def skip(reason: str) -> NoReturn:
+    """End a check that has nothing to look at."""
+    raise NotChecked(reason)
+
+
+Run = Callable[["Case"], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One law of the contract: raises PluginError where a case breaks it, NotChecked where it is not asked.
+
+    kind: of the plug-in. slow: takes more than 2 s with a small model. doubt: a workload may mean what breaks
+    it, or chance may: a first job warns only.
+    """
+
+    kind: str
+    run: Run
+    slow: bool
+    doubt: bool
+
+    @property
+    def name(self) -> str:
+        """The law in words."""
+        return self.run.__name__
+
+
+CHECKS: list[Check] = []
+
+
+def check(kind: str, *, slow: bool = False, doubt: bool = False) -> Callable[[Run], Run]:
+    """Add a function to the checks of a kind of plug-in."""
+
+    def add(run: Run) -> Run:
+        CHECKS.append(Check(kind, run, slow, doubt))
+        return run
+
+    return add
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Some events, and verified copies of the side tables, that a campaign has already."""
+
+    events: Events
+    tables: Mapping[str, Path]
 
 
 class Case:
     """One configuration: its plug-ins, built anew for each use, raw files, and some of their events."""
 
-    def __init__(self, config: Config, data: Sequence[Path] = ()) -> None:
-        """Name the plug-ins; data: raw files, empty: those of the simulator, or of source.uri."""
+    def __init__(self, config: Config, data: Sequence[Path] = (), taken: Taken | None = None) -> None:
+        """Name the plug-ins.
+
+        data: raw files, empty: those of the simulator, or of source.uri. taken: from a campaign that exists.
+        """
         self.config = config
+        self._taken = taken
         self.name = config.run
         self._data = tuple(data)
         self.folder = Path(tempfile.mkdtemp(prefix="crpipe-contract-"))
@@ -63,6 +116,15 @@ class Case:
         section, _, key = KEYS[kind].partition(".")
         name: str = getattr(getattr(self.config, section), key)
         return name
+
+    @property
+    def has_files(self) -> bool:
+        """Whether there are raw files to read, besides events that were taken from elsewhere."""
+        return self._taken is None or bool(self._data)
+
+    def scratch(self) -> Path:
+        """Make an empty folder."""
+        return Path(tempfile.mkdtemp(dir=self.folder))
 
     def has(self, kind: str) -> bool:
         """Return whether the case names a reader, simulator or workload."""
@@ -119,6 +181,8 @@ class Case:
     @cached_property
     def tables(self) -> Mapping[str, Path]:
         """The side tables: those of the simulator, and local files of source.tables."""
+        if self._taken is not None:
+            return self._taken.tables
         tables = {name: Path(uri.removeprefix("file://")) for name, uri in self.config.source.tables.items()}
         missing = [f"source.tables.{name}: {path}" for name, path in tables.items() if not path.is_file()]
         if missing:
@@ -147,6 +211,8 @@ class Case:
     @cached_property
     def events(self) -> Events:
         """The first events of the raw files that training would see: outliers are left out."""
+        if self._taken is not None:
+            return self._taken.events
         most, threshold = min(self.config.load.batch_events, MOST_EVENTS), self.config.split.threshold
         blocks: list[Events] = []
         for block in RawInput(self.files, self._reader.reader, self.tables).blocks(most, 1 << 62):
@@ -168,8 +234,7 @@ class Case:
     ) -> Batch:
         """Collate events as the trainer does, with their weights; PluginError when collate raises."""
         indices = np.arange(len(events)) if index is None else index
-        with WorkloadCall(workload, "collate", events, indices):
-            batch = workload.collate(events, indices, seed)
+        batch = collated(workload, events, indices, seed)
         weight = self.layout.weight or (WEIGHTS if WEIGHTS in events.columns else "")
         return with_weights(batch, events, indices, weight)
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from crpipe.contract.cases import KEYS, Case, cases_of, shipped_cases
+from crpipe.contract.checks import CHECKS
 from crpipe.core.errors import CrpipeError
 
 if TYPE_CHECKING:
@@ -18,17 +19,29 @@ _CASES = pytest.StashKey[list[Case]]()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Parametrize ``case`` of a test with each plug-in of the kind that the test's module is about."""
+    """Parametrize the test with each check, and with each plug-in of its kind."""
     if "case" not in metafunc.fixturenames:
         return
-    stash, kind = metafunc.config.stash, metafunc.module.KIND
+    stash = metafunc.config.stash
     if _CASES not in stash:
         stash[_CASES] = _asked_for(metafunc.config)
+    pairs = [
+        pytest.param(
+            check, case, id=f"{check.name}-{case.name}", marks=[pytest.mark.slow] if check.slow else []
+        )
+        for check in CHECKS
+        for case in _of_kind(stash[_CASES], check.kind)
+    ]
+    metafunc.parametrize(("check", "case"), pairs)
+
+
+def _of_kind(cases: list[Case], kind: str) -> list[Case]:
+    """Leave out cases whose plug-in of this kind, with its options, is that of another one."""
     plugins: dict[tuple[str, str], Case] = {}
-    for case in stash[_CASES]:
+    for case in cases:
         if case.has(kind):
             plugins.setdefault(case.plugin_key(kind), case)
-    metafunc.parametrize("case", [*plugins.values()], ids=lambda case: case.name)
+    return [*plugins.values()]
 
 
 def _asked_for(config: pytest.Config) -> list[Case]:

@@ -194,8 +194,9 @@ class Metric:
     better: ``low`` or ``high``, or ``near`` to ``ideal``. ideal: the best possible value, where there is one.
     tolerance: which difference from the floor or the ideal a physicist calls negligible; 0: none is.
     relative: it is a share of the baseline's number. groups: fewest groups of held-out events that it needs.
-    needs: all that it needs, in words, where that
-    is more; a person reads it where the number is missing.
+    needs: all that it needs, in words, where that is more; a person reads it where the number is missing.
+    meaning: what a person may have to look up, such as what a good value is, as one sentence that begins with
+    the word it explains; reports show it once.
     """
 
     name: str
@@ -207,6 +208,7 @@ class Metric:
     needs: str = ""
     tolerance: float = 0.0
     relative: bool = False
+    meaning: str = ""
 
     def __post_init__(self) -> None:
         """Raise ConfigError for a direction that nothing knows: reports would give it no verdict."""
@@ -214,7 +216,7 @@ class Metric:
 
     def describe(self) -> dict[str, Any]:
         """Return the declaration as JSON values, as metrics.json holds it."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "meaning" or value}
 
     @property
     def need(self) -> str:

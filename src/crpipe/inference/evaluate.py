@@ -34,12 +34,13 @@ from crpipe.inference.event_displays import show_events
 from crpipe.inference.fresh import FRESH, fresh_events
 from crpipe.inference.kept_results import keep_results, restore_results
 from crpipe.inference.measured import Measurement, measure
-from crpipe.inference.predictor import Predictor, checked_columns, predicted_columns, table_of
+from crpipe.inference.predictor import Predictor, predicted_columns, table_of
 from crpipe.loading.loader import RangeShards, count_held_out, held_out
 from crpipe.report.evaluations import Evaluation, score_table
 from crpipe.report.figure_context import FigureContext, figures_of
 from crpipe.report.posterior import write_rows
 from crpipe.statistics.groups import group_numbers, halves
+from crpipe.train.answers import checked_columns, unmeasured
 from crpipe.train.metrics_log import EventFile
 from crpipe.train.step import LESS_AT_ONCE, named_out_of_memory
 from crpipe.train.workload import Baseline, ScoresGiven, ShowsEvents, WorkloadCall, weighed
@@ -264,7 +265,11 @@ def _evaluate(evaluation: _Evaluation, progress: Progress) -> None:
     compared = _predict_all(evaluation, progress)
     size, scores = compared.size(), _scores(evaluation, compared)
     declared = trained.workload.metrics
-    missing = [(each.title, each.need) for each in declared if each.name not in scores["values"].numbers]
+    values = scores["values"]
+    for sentence in unmeasured(f"{trained.name}.score", declared, values.given(), size["groups"]):
+        progress.message(f"warning: {sentence}")
+    few = [each for each in declared if each.groups > size["groups"] or each.needs]
+    missing = [(each.title, each.need) for each in few if each.name not in values.numbers]
     if missing:
         reason = not_enough(missing, **size)
         progress.message(f"not enough for all numbers, {reason}; raise evaluate.events, or {_MORE}")

@@ -80,6 +80,8 @@ def export_model(campaign: Campaign, checkpoint: Path, out: Path, progress: Prog
         with plugin_errors(f"{trained.name}: the export failed"):
             graphs = trained.workload.graphs(trained.model, origin, out)
             added = {title: list(lines) for title, lines in trained.workload.card(origin, graphs).items()}
+    elif hasattr(trained.workload, "graphs"):
+        progress.message(f"warning: {trained.name}.graphs is not called: it needs `card` beside it")
     write_text(out / CAMPAIGN, yaml.safe_dump(_campaign(origin), sort_keys=False))
     write_text(out / CARD, model_card(origin, added))
     names = [*files, *graphs.files, CAMPAIGN, CARD]

@@ -30,12 +30,18 @@ class Measurement:
 
     numbers: by name, with ``NAME_error``; that of a table is its largest deviation. replicas: [1 + R] of each
     statistic. tables: the rows of each. rows: what classifiers looked at, for a comparison with other models.
+    not_finite: what was given, but is no finite number.
     """
 
     numbers: Numbers = field(default_factory=dict)
     replicas: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     tables: Mapping[str, tuple[BinRow, ...]] = field(default_factory=dict)
     rows: Mapping[str, LabelledRows] = field(default_factory=dict)
+    not_finite: frozenset[str] = frozenset()
+
+    def given(self) -> dict[str, float | None]:
+        """Return what was given by name: a number, or None where it is not finite."""
+        return {**self.numbers, **dict.fromkeys(self.not_finite)}
 
     def without(self, names: set[str]) -> Measurement:
         """Leave out some numbers, with their errors."""
@@ -45,6 +51,7 @@ class Measurement:
             {name: each for name, each in self.replicas.items() if name not in dropped},
             {name: rows for name, rows in self.tables.items() if name not in dropped},
             self.rows,
+            self.not_finite - dropped,
         )
 
     def less(self, other: Measurement, groups: int, *, paired: bool) -> Numbers:
@@ -91,7 +98,9 @@ def measure(measured: Mapping[str, Measured], group: NDArray[np.int64], what: st
                     f"statistics), found {type(value).__name__}"
                 ) from error
     rows = {name: value for name, value in measured.items() if isinstance(value, LabelledRows)}
-    return Measurement(_finite(numbers), replicas, tables, rows)
+    finite = _finite(numbers)
+    not_finite = frozenset({*map(str, measured)} - finite.keys() - rows.keys())
+    return Measurement(finite, replicas, tables, rows, not_finite)
 
 
 def _rows(table: Bins) -> tuple[BinRow, ...]:

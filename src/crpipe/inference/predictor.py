@@ -14,6 +14,7 @@ from crpipe.core.errors import ConfigError, FormatError, PluginError
 from crpipe.events.batch import Events, cuts, offsets
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.inference.checkpoints import open_its_reader, open_model
+from crpipe.train.answers import check_generated, checked_columns
 from crpipe.train.ranks import find_device, use_threads
 from crpipe.train.workload import Generates, WorkloadCall, WritesTable
 
@@ -146,7 +147,7 @@ class Predictor:
         return table.add_column(0, "path", pa.array(paths, pa.string()))
 
 
-# Checks of what a workload gives.
+# Checks of what is asked for.
 
 
 def check_size(layout: Layout, multiplicity: str, cap: int) -> None:
@@ -176,53 +177,6 @@ def _check_counts(counts: NDArray[np.int64], layout: Layout, multiplicity: str, 
     )
 
 
-def check_generated(events: Events, count: int, layout: Layout, method: str) -> None:
-    """Raise PluginError unless there are ``count`` events of the layout's width and size."""
-    width = events.items.shape[1] if events.items.ndim > 1 else 0
-    if len(events) != count or width != len(layout.items):
-        raise PluginError(
-            f"{method}: expected {count} events with {len(layout.items)} item columns, "
-            f"found {len(events)} events with {width}"
-        )
-    if layout.fixed and (events.multiplicity != layout.fixed).any():
-        other = events.multiplicity[events.multiplicity != layout.fixed][0]
-        raise PluginError(f"{method}: expected {layout.fixed} {layout.item} in each event, found {other}")
-
-
-def checked_columns(prediction: Any, count: int, method: str) -> Columns:
-    """Return the columns as arrays [count]; raise PluginError when they are something else.
-
-    A column of lists is an array of objects, each of them an array [any length] of the same type.
-    """
-    if not isinstance(prediction, dict):
-        raise PluginError(f"{method}: expected Events or a dict of arrays, found {type(prediction).__name__}")
-    columns = {str(name): np.asarray(values) for name, values in prediction.items()}
-    for name, values in columns.items():
-        if values.shape != (count,):
-            raise PluginError(
-                f"{method}: the column {name} has the shape {list(values.shape)}, expected [{count}]"
-            )
-        if values.dtype == object and count:
-            _check_lists(values, f"{method}: the column {name}")
-    return columns
-
-
-def _check_lists(values: NDArray[Any], what: str) -> None:
-    """Raise PluginError for a column that holds some arrays, unless all are flat and of one simple type."""
-    kinds = {
-        (str(each.dtype), each.ndim) if isinstance(each, np.ndarray) else (type(each).__name__, -1)
-        for each in values
-    }
-    (name, dimensions), *others = sorted(kinds, key=lambda kind: (-kind[1], kind[0]))
-    if dimensions < 0 or (dimensions == 1 and name != "object" and not others):
-        return
-    types = ", ".join(f"{name} {'[]' * max(dimensions, 0)}".rstrip() for name, dimensions in sorted(kinds))
-    raise PluginError(
-        f"{what} holds {types}; a column of lists needs one flat array for each event, all of the same type: "
-        "an empty one is np.empty(0, np.float32); crpipe.events.batch.cut_lists makes such a column"
-    )
-
-
 # Predictions as tables: one row for each event, or for each item.
 
 
@@ -242,7 +196,11 @@ def predicted_columns(events: Events, prediction: Events | Columns) -> Columns:
 
 
 def table_of(identity: Columns, predicted: Columns) -> pa.Table:
-    """Join the columns that identify an event and those that are predicted; PluginError for one in both."""
+    """Join the columns that identify an event and those that are predicted; PluginError for one in both.
+
+    A predicted column ``p`` [N, K] becomes the columns ``p_0``, ``p_1``, ….
+    """
+    predicted = _single(predicted)
     twice = sorted(identity.keys() & predicted.keys())
     if twice:
         raise PluginError(
@@ -250,6 +208,21 @@ def table_of(identity: Columns, predicted: Columns) -> pa.Table:
             f"event; call it predicted_{twice[0]}"
         )
     return pa.table({name: _array(values) for name, values in (identity | predicted).items()})
+
+
+def _single(columns: Columns) -> Columns:
+    """Divide columns of several numbers for each event; PluginError for a name that is there already."""
+    single = {name: values for name, values in columns.items() if values.ndim == 1}
+    for name, values in columns.items():
+        if values.ndim > 1:
+            parts = {f"{name}_{number}": part for number, part in enumerate(values.T)}
+            if twice := sorted(parts.keys() & single.keys()):
+                raise PluginError(
+                    f"the workload predicts a column {twice[0]}, which is also the name of a column of "
+                    f"{name} [{len(values)}, {len(parts)}]; call one of them otherwise"
+                )
+            single |= parts
+    return single
 
 
 def nested_table(events: Events, layout: Layout) -> pa.Table:

@@ -1,4 +1,4 @@
-"""``crpipe probe``: train on one batch again and again, and show whether the loss falls, and the times.
+"""Train on one batch again and again (``crpipe plan --probe``): whether the loss falls, and the times.
 
 The model, its optimizers and the steps are those of the training; nothing is written.
 """
@@ -27,6 +27,7 @@ from crpipe.events.histograms import count_columns, read_histograms
 from crpipe.events.shard_manifest import open_manifest
 from crpipe.inference.inputs import RawInput
 from crpipe.loading.loader import Loader
+from crpipe.train.answers import phases_of
 from crpipe.train.meter import Meter, Profiler
 from crpipe.train.ranks import World, find_device, use_threads
 from crpipe.train.state import TrainState
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from crpipe.campaign.campaign import Campaign
+    from crpipe.campaign.records import Tables
+    from crpipe.config.loading import Config
     from crpipe.core.text import Progress
     from crpipe.events.batch import Events
     from crpipe.events.histograms import Histogram
@@ -60,12 +63,14 @@ _ADVICE = (
 class ProbeBatch:
     """The events that are trained on, and where they come from.
 
-    histograms: those of split.histograms, of the range or, from raw files, of the batch itself.
+    histograms: those of split.histograms, of the range or, from raw files, of the batch itself. tables: side
+    tables, where they are not the campaign's copies.
     """
 
     events: Events
     source: str
     histograms: Mapping[str, Histogram] = field(default_factory=dict)
+    tables: Tables | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +159,11 @@ def probe_batch(
     use_threads(train.threads)
     world = World(0, 1, find_device(train.device))
     clock, meter = StepClock(world.device), Meter(world.device)
-    workload = open_workload(train.workload, config.options(), campaign.tables)
+    tables = campaign.tables if batch.tables is None else batch.tables
+    workload = open_workload(train.workload, config.options(), tables)
     give_histograms(workload, train.workload, batch.histograms)
     torch.manual_seed(seed)
-    phases = [replace(phase, loss=_timed(phase, clock)) for phase in workload.phases()]
+    phases = [replace(phase, loss=_timed(phase, clock)) for phase in phases_of(workload)]
     state = TrainState(workload.model(), phases, seed, world.device)
     for name, optimizer in state.optimizers.items():
         optimizer.register_step_pre_hook(_marking(clock, f"{name}: optimizer"))
@@ -271,7 +277,7 @@ def _marking(clock: StepClock, part: str) -> Callable[..., None]:
     return hook
 
 
-# The batch that ``crpipe probe`` trains on: of shards that exist, or of raw files.
+# The batch that is trained on: of shards that exist, or of raw files.
 
 
 _NO_LIMIT = 1 << 62
@@ -282,21 +288,19 @@ def read_batch(campaign: Campaign, inputs: Sequence[Path], name: str) -> ProbeBa
     if inputs and name:
         raise ConfigError("--in and --range: a batch is of raw files or of a range; leave one of them out")
     if inputs:
-        events = _from_files(campaign, inputs)
-        histograms = count_columns(events.columns, campaign.config.split.histograms)
-        return ProbeBatch(events, ", ".join(map(str, inputs)), histograms)
+        return batch_of_files(campaign.config, inputs, campaign.tables, ", ".join(map(str, inputs)))
     return _from_shards(campaign, name)
 
 
-def _from_files(campaign: Campaign, inputs: Sequence[Path]) -> Events:
-    config = campaign.config
+def batch_of_files(config: Config, inputs: Sequence[Path], tables: Tables, source: str) -> ProbeBatch:
+    """Read a batch of raw files; raise ConfigError when they have no event. source: their name for people."""
     reader = open_reader(config.source.reader, config.options("reader"))
     size = config.load.batch_events
-    blocks = RawInput(tuple(inputs), reader, campaign.tables).blocks(size, _NO_LIMIT)
+    blocks = RawInput(tuple(inputs), reader, tables).blocks(size, _NO_LIMIT)
     events = next(regroup(blocks, size, _NO_LIMIT), None)
     if events is None:
         raise ConfigError(f"{', '.join(map(str, inputs))}: no event to train on; name other files with --in")
-    return events
+    return ProbeBatch(events, source, count_columns(events.columns, config.split.histograms), tables)
 
 
 def _from_shards(campaign: Campaign, name: str) -> ProbeBatch:
@@ -308,7 +312,7 @@ def _from_shards(campaign: Campaign, name: str) -> ProbeBatch:
     if not split:
         raise ConfigError(
             f"no range is split yet; split one: snakemake {paths.shard_manifest(campaign.ranges[0])}; or "
-            "take a batch from raw files: crpipe probe --in FILE"
+            "take a batch from raw files: crpipe plan --probe --in FILE"
         )
     chosen = name or split[0]
     open_manifest(paths.shards(chosen), campaign.data)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -152,6 +151,15 @@ class Evaluation:
         """List the declared metrics of which no column has a number."""
         return [row for row in self.rows.values() if not row.numbers]
 
+    def too_few_for(self) -> list[MetricRow]:
+        """List the missing ones that may need more groups than were held out."""
+        groups = self.record.groups
+        return [
+            row
+            for row in self.missing()
+            if row.metric is not None and (row.metric.needs or not groups or row.metric.groups > groups)
+        ]
+
     def sample(self) -> str:
         """Describe how many held-out groups judged it, or events where groups are not known."""
         if self.record.groups:
@@ -223,21 +231,10 @@ def score_table(
             yield f"| {' | '.join(cells)} |"
 
 
-# What a person may have to look up, by the word in a metric's title.
-TERMS = {
-    "W1": "W1 (Wasserstein distance): how far the predicted distribution has to be moved, on average, to "
-    "become the true one; in the unit of the quantity, 0 if both are equal.",
-    "AUC": "AUC: a classifier is trained to separate predicted from true events; AUC is the share of pairs "
-    "that it orders correctly. 0.5: it cannot separate them; 1: it always can.",
-    "quantile": "p % quantile: p % of the events have a smaller value.",
-    "pull": "pull: residual / predicted error; a width of 1 means that the predicted errors are right.",
-}
-
-
 def terms_of(evaluation: Evaluation) -> list[str]:
-    """List the explanations of what the shown metrics are called."""
-    titles = " ".join(row.title for row in evaluation.shown())
-    return [text for word, text in TERMS.items() if re.search(rf"\b{word}\b", titles)]
+    """List what the workload explains of the shown metrics, each text once."""
+    meanings = [row.metric.meaning for row in evaluation.shown() if row.metric is not None]
+    return [*dict.fromkeys(text for text in meanings if text)]
 
 
 def compared_with(evaluation: Evaluation) -> list[str]:

@@ -174,7 +174,8 @@ def _evaluation(newest: Evaluation | None) -> Iterator[str]:
     if newest is None:
         yield "not evaluated yet"
         return
-    missing, (events, groups) = newest.missing(), (newest.record.events, newest.record.groups)
+    missing, (events, groups) = newest.too_few_for(), (newest.record.events, newest.record.groups)
+    not_given = [row.title for row in newest.missing() if row not in missing]
     rows = [row for row in newest.shown() if row.numbers]
     if events == 0:
         yield "not enough: no event is held out, so there are no numbers"
@@ -183,8 +184,10 @@ def _evaluation(newest: Evaluation | None) -> Iterator[str]:
         judged = verdicts(newest)
         yield from _numbers(newest, rows[:_SHOWN], judged)
         yield from _verdicts(newest, rows[:_SHOWN], judged)
-    else:
+    elif not not_given:
         yield "no numbers: too few held-out events for any metric"
+    if not_given and events != 0:
+        yield from _paragraph("no number", f"score gave none that is finite: {', '.join(not_given)}")
     if missing and events and groups:
         needs = [(row.title, row.need) for row in missing]
         yield from _paragraph("not enough", not_enough(needs, events, groups))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.readers import check_needs
 from crpipe.campaign.simulators import open_simulator
-from crpipe.core.causes import is_present, plugin_errors
+from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, PluginError
 from crpipe.events.histograms import check_binnings, check_wanted
 
@@ -44,6 +44,7 @@ def check_fit(config: Config) -> str:
 
     Raise ConfigError with the module, what is missing, and an example.
     """
+    from crpipe.inference.members import unused_members
     from crpipe.train import workload as protocol
     from crpipe.train.metrics_log import find_loggers
     from crpipe.train.pretrained import find_source
@@ -66,7 +67,8 @@ def check_fit(config: Config) -> str:
     with contextlib.suppress(*([PluginError] if needs_more else [])):
         _check_phases(config, workload)
     checked.append(f"workload {name}")
-    return f"{', '.join(checked)}: they fit together; items are {layout.item}"
+    unused = [f"; nothing calls {name}.{member}: {why}" for member, why in unused_members(workload)]
+    return f"{', '.join(checked)}: they fit together; items are {layout.item}{''.join(unused)}"
 
 
 def planned_workload(config: Config) -> PlannedWorkload:
@@ -75,24 +77,25 @@ def planned_workload(config: Config) -> PlannedWorkload:
     One that needs side tables for its phases counts as one batch a step.
     """
     from crpipe.report.estimates import PlannedWorkload
+    from crpipe.train.answers import phases_of
     from crpipe.train.workload import build_workload
 
     name, batches = config.train.workload, 1
     workload = build_workload(name, config.options())
     if config.train.fresh_batches:
-        with contextlib.suppress(PluginError), plugin_errors(f"train.workload: {name}.phases failed"):
-            batches = max(phase.repeat for phase in workload.phases())
+        with contextlib.suppress(PluginError):
+            batches = max(phase.repeat for phase in phases_of(workload))
     return PlannedWorkload(tuple(workload.metrics), batches)
 
 
 def _check_phases(config: Config, workload: Workload) -> None:
     """Raise ConfigError for a schedule or a metric that does not fit the phases of the workload."""
+    from crpipe.train.answers import phases_of
     from crpipe.train.schedule import Schedules
     from crpipe.train.validation import find_metric
 
     name = config.train.workload
-    with plugin_errors(f"train.workload: {name}.phases failed"):
-        asked = {phase.name: phase.schedule for phase in workload.phases()}
+    asked = {phase.name: phase.schedule for phase in phases_of(workload)}
     Schedules.of(config.train, asked)
     if config.train.keep_best:
         find_metric(config.train.keep_best, workload, name)
@@ -110,11 +113,17 @@ def check_columns(layout: Layout, reader: str, workload: Workload, name: str) ->
         )
     needed = tuple(workload.item_columns)
     items = tuple(field.name for field in layout.items)
+    unknown = [column for column in needed if column not in items]
+    if unknown:
+        raise ConfigError(
+            f"train.workload: {name} reads the item columns {', '.join(unknown)}, which {reader} does not "
+            f"give ({', '.join(items)}); name another source.reader, or another workload"
+        )
     if items[: len(needed)] != needed:
         raise ConfigError(
             f"train.workload: {name} reads the item columns {', '.join(needed)} by position, but the first "
-            f"ones of {reader} are {', '.join(items[: len(needed)])}; name another source.reader, or another "
-            f"workload, for example one with item_columns = {items[:1]!r}"
+            f"ones of {reader} are {', '.join(items[: len(needed)])}; write item_columns in that order, and "
+            "read them so in collate"
         )
 
 

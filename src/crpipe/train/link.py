@@ -42,9 +42,17 @@ if TYPE_CHECKING:
 
 
 def train_link(
-    campaign: Campaign, name: str, progress: Progress, *, max_minutes: float = 0.0, profile_steps: int = 0
+    campaign: Campaign,
+    name: str,
+    progress: Progress,
+    *,
+    max_minutes: float = 0.0,
+    profile_steps: int = 0,
+    first: Callable[[], None] | None = None,
 ) -> None:
     """Train one link of the chain and write its receipt.
+
+    first: called on the leading rank where nothing of the link is trained yet; raises what ends the job.
 
     Idempotent: a finished checkpoint of the same key is adopted, a snapshot is resumed. Raise ConfigError
     when the campaign has no such link or its run was started under other keys, LeaseError when another live
@@ -81,6 +89,8 @@ def train_link(
             check = stack.enter_context(store_lease).check
             code = [str(each) for each in used_code(campaign.paths.run_code()).values()]
             journal.add("machine", range=name, code=code, **machine(world))
+            if first is not None and not any(campaign.paths.store(name).glob("*.pt")):
+                first()
         world.any(False)  # no rank reads the store before the leading rank holds its lease
         remedy = (
             f"lower load.budget_items ({budget_items:,} items are computed at once) or set "

@@ -13,6 +13,7 @@ import torch
 from crpipe.core.causes import plugin_errors
 from crpipe.core.errors import CheckpointError, DivergenceError, Interrupted
 from crpipe.core.journal import Journal
+from crpipe.train.answers import phases_of
 from crpipe.train.checkpoints import load, refuse_not_finite, refuse_other_keys, verified
 from crpipe.train.meter import Clock, GpuSampler, Meter, Profiler, Smooth, UncountedSteps
 from crpipe.train.metrics_log import Outputs, find_loggers
@@ -76,7 +77,7 @@ class Trainer:
         self.loggers = find_loggers(train.loggers)
         check_weighted(workload, train.workload, layout)
         torch.manual_seed(config.seed)
-        self.state = state = TrainState(workload.model(), workload.phases(), config.seed, world.device)
+        self.state = state = TrainState(workload.model(), phases_of(workload), config.seed, world.device)
         self.meter, self.throttle_meter = Meter(world.device), Meter(world.device)
         self.stepper = Stepper(
             train, config.load, workload, state, world, self.meter, layout.weight, self.throttle_meter

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from crpipe.core.causes import plugin_errors
 from crpipe.events.shard_records import ShardManifest
 from crpipe.report.figures import RateCurve, RatePlan
+from crpipe.train.answers import phases_of
 from crpipe.train.schedule import Schedules
 from crpipe.train.workload import build_workload
 
@@ -19,8 +19,7 @@ def rate_plan(campaign: Campaign) -> RatePlan:
     config = campaign.config
     name = config.train.workload
     workload = build_workload(name, config.options())
-    with plugin_errors(f"train.workload: {name}.phases failed"):
-        phases = workload.phases()
+    phases = phases_of(workload)
     schedules = Schedules.of(config.train, {phase.name: phase.schedule for phase in phases})
     curves = []
     for phase in phases:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from crpipe.config.sections import TrainSection
 
-Kind = Literal["linear", "constant", "cosine", "one_cycle"]
+Kind = Literal["linear", "constant", "cosine", "cosine_restarts", "one_cycle"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,8 @@ class Schedule:
 
     linear: a plateau up to the progress ``decay_from``, then a linear fall to ``decay_to``.
     constant: the full value. cosine: half a cosine from the full value to ``decay_to``.
+    cosine_restarts: the same in each of ``restarts`` + 1 equal parts of the campaign (Loshchilov and Hutter,
+    arXiv:1608.03983).
     one_cycle: half a cosine from ``one_cycle_start`` up to the full value at the progress ``one_cycle_peak``,
     another one down to ``decay_to`` (Smith and Topin, arXiv:1708.07120, with cosines for their lines).
 
@@ -35,6 +37,7 @@ class Schedule:
     kind: Kind = "linear"
     one_cycle_start: float = 0.04
     one_cycle_peak: float = 0.3
+    restarts: int = 3
 
     def __post_init__(self) -> None:
         """Raise ConfigError for a kind that is not known: it would be taken for linear."""
@@ -50,6 +53,7 @@ class Schedule:
             train.schedule,
             train.one_cycle_start,
             train.one_cycle_peak,
+            train.restarts,
         )
 
     @property
@@ -75,6 +79,9 @@ class Schedule:
         warm = min(1.0, (step + 1) / self.warmup_steps) if self.warmup_steps else 1.0
         if self.kind == "cosine":
             return warm * _between(1.0, self.decay_to, progress)
+        if self.kind == "cosine_restarts":
+            cycles = progress * (self.restarts + 1)
+            return warm * _between(1.0, self.decay_to, cycles % 1.0 if progress < 1.0 else 1.0)
         if self.kind == "constant" or progress <= self.decay_from:
             return warm
         fall = min(1.0, (progress - self.decay_from) / (1.0 - self.decay_from))

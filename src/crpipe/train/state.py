@@ -5,6 +5,7 @@ Random generators are not part of it: every step seeds its own from (seed, step,
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
 from crpipe.core.errors import CheckpointError, ConfigError
 from crpipe.train.checkpoints import FORMAT, Counters
+from crpipe.train.optimizers import build_optimizer, load_moments, same_optimizer
 from crpipe.train.pretrained import list_names, match_weights
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
     from crpipe.train.numerics import Numerics
     from crpipe.train.pretrained import Match
-    from crpipe.train.workload import OptimizerSpec, Phase
+    from crpipe.train.workload import Phase
 
 
 class Backup:
@@ -33,7 +35,12 @@ class Backup:
     one by one they took 2 % of a small step.
     """
 
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
+    def __init__(self, tensors: Sequence[Tensor], optimizers: Sequence[torch.optim.Optimizer] = ()) -> None:
+        """Copy tensors, and the whole state of optimizers, which may begin it or replace it in a step.
+
+        Where there are optimizers, the restoring waits for the device.
+        """
+        self._states = [(optimizer, _copied(optimizer.state)) for optimizer in optimizers]
         kinds = {tensor.dtype for tensor in tensors}
         self._groups = [[tensor for tensor in tensors if tensor.dtype == kind] for kind in kinds]
         # clone(): a single tensor is flattened without a copy.
@@ -44,6 +51,9 @@ class Backup:
         for group, copy in zip(self._groups, self._copies, strict=True):
             values = torch.where(flag > 0, copy, _flatten_dense_tensors(group))  # type: ignore[no-untyped-call]
             torch._foreach_copy_(group, _unflatten_dense_tensors(values, group))  # type: ignore[no-untyped-call]
+        for optimizer, state in self._states if self._states and bool(flag) else ():
+            optimizer.state.clear()
+            optimizer.state.update(state)
 
 
 class TrainState:
@@ -56,7 +66,13 @@ class TrainState:
         self.params = {phase.name: list(phase.params(model)) for phase in phases}
         self.frozen = {phase.name: _frozen(phase, model, self.params[phase.name]) for phase in phases}
         self.optimizers = {
-            phase.name: _optimizer(self.params[phase.name], phase.optimizer) for phase in phases
+            phase.name: build_optimizer(phase.name, self.params[phase.name], phase.optimizer)
+            for phase in phases
+        }
+        # The full learning rate of each group of parameters.
+        self.rates = {
+            name: [group["lr"] for group in optimizer.param_groups]
+            for name, optimizer in self.optimizers.items()
         }
         self.seed = seed
         self.generator = torch.Generator(device)
@@ -92,18 +108,21 @@ class TrainState:
     def backup(self) -> Backup:
         """Copy what a training step may have changed when it turns out bad: weights, buffers, moments.
 
-        Excludes the last phase when it takes a single optimizer step: the fused optimizer skips it itself.
+        Excludes the last phase when it takes a single optimizer step, which is skipped where it is bad.
         """
         last = self.phases[-1]
         names = [phase.name for phase in self.phases if phase is not last or phase.repeat > 1]
         trained = [parameter.detach() for name in names for parameter in self.params[name]]
+        fused = {phase.name for phase in self.phases if phase.optimizer.is_fused}
         moments = [
             value
             for name in names
+            if name in fused
             for slots in self.optimizers[name].state.values()
             for value in slots.values()
         ]
-        return Backup([*trained, *moments, *self.model.buffers()])
+        others = [self.optimizers[name] for name in names if name not in fused]
+        return Backup([*trained, *moments, *self.model.buffers()], others)
 
     def update_average(self, decay: float, keep: Tensor) -> None:
         """Move the averaged weights towards the current ones, unless ``keep`` (scalar, 0 or 1) is 1.
@@ -127,6 +146,12 @@ class TrainState:
                 self.rate_factors[phase.name] = max(factor * rule.factor, rule.least)
                 lowered.append(phase.name)
         return lowered
+
+    def lower_rates(self, factor: float, least: float) -> dict[str, float]:
+        """Multiply the learning rates of all phases, down to the share ``least``; return their shares."""
+        for name, share in self.rate_factors.items():
+            self.rate_factors[name] = max(share * factor, min(share, least))
+        return self.rate_factors
 
     def state(self, keys: Mapping[str, Any]) -> dict[str, Any]:
         """Return everything that a resume or a successor needs."""
@@ -200,8 +225,8 @@ class TrainState:
         fresh = []
         for name, optimizer in self.optimizers.items():
             saved = state["optimizers"].get(name)
-            if saved is not None and _same_optimizer(optimizer, saved):
-                _load_moments(optimizer, saved)
+            if saved is not None and same_optimizer(optimizer, saved):
+                load_moments(optimizer, saved)
             else:
                 fresh.append(name)
         if fresh and policy == "refuse":
@@ -210,6 +235,11 @@ class TrainState:
                 "train.on_optimizer_change: reset starts it from a fresh state"
             )
         return f"optimizers with a fresh state: {list_names(fresh)}"
+
+
+def _copied(state: Mapping[Any, Mapping[str, Any]]) -> dict[Any, dict[str, Any]]:
+    """Copy the state of an optimizer: tensors by parameter and name, or numbers."""
+    return {parameter: deepcopy(dict(slots)) for parameter, slots in state.items()}
 
 
 def _frozen(phase: Phase, model: nn.Module, params: Sequence[nn.Parameter]) -> set[int]:
@@ -224,69 +254,3 @@ def _frozen(phase: Phase, model: nn.Module, params: Sequence[nn.Parameter]) -> s
             f"phase {phase.name}: frozen names parameters that are not among its params: {list_names(names)}"
         )
     return frozen
-
-
-def _groups(params: Sequence[nn.Parameter], spec: OptimizerSpec) -> list[dict[str, Any]]:
-    """Divide parameters into those whose weights decay and those (norms, biases) that keep theirs."""
-    if not spec.weight_decay or spec.decay_all:
-        return [{"params": list(params)}]
-    decaying = [parameter for parameter in params if parameter.dim() > 1]
-    others = [parameter for parameter in params if parameter.dim() <= 1]
-    groups: list[dict[str, Any]] = [{"params": decaying}, {"params": others, "weight_decay": 0.0}]
-    return [group for group in groups if group["params"]]
-
-
-def _optimizer(params: list[nn.Parameter], spec: OptimizerSpec) -> torch.optim.Optimizer:
-    # Fused kernels take a `found_inf` flag: a bad step is skipped on the device, without asking the host.
-    # torch would allocate moments at the first step; a bad first step must leave them as they were before.
-    if spec.kind == "adam":
-        adam = torch.optim.AdamW(
-            _groups(params, spec),
-            spec.learning_rate,
-            betas=spec.betas,
-            weight_decay=spec.weight_decay,
-            fused=True,
-        )
-        for parameter in params:
-            adam.state[parameter] = {
-                "step": torch.zeros((), device=parameter.device),
-                "exp_avg": torch.zeros_like(parameter),
-                "exp_avg_sq": torch.zeros_like(parameter),
-            }
-        return adam
-    optimizer = torch.optim.SGD(
-        _groups(params, spec),
-        spec.learning_rate,
-        momentum=spec.momentum,
-        weight_decay=spec.weight_decay,
-        fused=True,
-    )
-    if spec.momentum:
-        for parameter in params:
-            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-    return optimizer
-
-
-def _load_moments(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> None:
-    """Load the state of each parameter, but keep this run's own betas, momentum and weight decay."""
-    kept = [
-        {name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups
-    ]
-    optimizer.load_state_dict(dict(saved))
-    for group, options in zip(optimizer.param_groups, kept, strict=True):
-        group.update(options)
-
-
-def _same_optimizer(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> bool:
-    groups, old = optimizer.param_groups, saved["param_groups"]
-    if [len(group["params"]) for group in groups] != [len(group["params"]) for group in old]:
-        return False
-    if any(group.keys() != before.keys() for group, before in zip(groups, old, strict=True)):
-        return False
-    params = [parameter for group in groups for parameter in group["params"]]
-    return all(
-        value.shape in {params[index].shape, torch.Size([])}
-        for index, slots in saved["state"].items()
-        for value in slots.values()
-        if isinstance(value, torch.Tensor)
-    )

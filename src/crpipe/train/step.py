@@ -13,7 +13,9 @@ import torch
 
 from crpipe.core.errors import DeviceMemoryError, TrainError
 from crpipe.loading.microbatch import micro_batches
-from crpipe.train.workload import WorkloadCall, with_weights
+from crpipe.train.answers import collated, loss_of
+from crpipe.train.optimizers import step_unless
+from crpipe.train.workload import with_weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -152,7 +154,8 @@ class Stepper:
         for phase in self._active_phases():
             self._train_only(phase)
             for batch, share in self._micro(events, seed):
-                loss, _ = self._loss(phase, batch)
+                with self.autocast:  # not guarded: whoever compiles judges the exceptions
+                    loss, _ = phase.loss(self.state.model, self._on_device(batch), self.state.generator)
                 (loss * share).backward()  # type: ignore[no-untyped-call]
 
     def measure(self, events: Events, seed: tuple[int, ...]) -> Iterator[tuple[str, Tensor, float]]:
@@ -167,7 +170,9 @@ class Stepper:
 
     def _loss(self, phase: Phase, batch: Batch) -> tuple[Tensor, Metrics]:
         with self.autocast:
-            return phase.loss(self.state.model, self._on_device(batch), self.state.generator)
+            return loss_of(
+                self.workload, phase, self.state.model, self._on_device(batch), self.state.generator
+            )
 
     def _batches_of(
         self, phase: Phase, group: Sequence[tuple[Events, Cursor]]
@@ -203,10 +208,9 @@ class Stepper:
         norm = _norm(params)
         bad = _or_not_finite(bad, norm)
         self._clip(phase, params, norm)
-        for group in optimizer.param_groups:
-            group["lr"] = phase.optimizer.learning_rate * rate * self.state.rate_factors[phase.name]
-        optimizer.found_inf = bad  # type: ignore[attr-defined]
-        optimizer.step()
+        for group, full in zip(optimizer.param_groups, self.state.rates[phase.name], strict=True):
+            group["lr"] = full * rate * self.state.rate_factors[phase.name]
+        step_unless(optimizer, bad, phase.optimizer)
         return bad
 
     def collate_ahead(
@@ -227,9 +231,7 @@ class Stepper:
             share = self._weight_of(events, index)
             if self.weight and not share > 0:
                 continue  # its events count for nothing, and a mean weighted by zeros is not a number
-            with WorkloadCall(self.workload, "collate", events, index):
-                batch = self.workload.collate(events, index, seed)
-            batch = with_weights(batch, events, index, self.weight)
+            batch = with_weights(collated(self.workload, events, index, seed), events, index, self.weight)
             if self.world.device.type == "cuda":
                 # Only from pinned memory does a copy run beside the host, which goes on without waiting.
                 batch = {name: tensor.pin_memory() for name, tensor in batch.items()}

@@ -17,6 +17,7 @@ from crpipe.core.errors import CheckpointError, ConfigError, PluginError
 from crpipe.events.batch import regroup
 from crpipe.events.layout import Metric
 from crpipe.loading.loader import count_held_out, held_out
+from crpipe.train.answers import phases_of
 from crpipe.train.checkpoints import load, verified, write_receipt
 from crpipe.train.meter import totals_of_ranks
 from crpipe.train.workload import Calibrates, Validates, WorkloadCall
@@ -45,7 +46,7 @@ def find_metric(name: str, workload: Workload, workload_name: str) -> Metric:
     Raise ConfigError with the legal values.
     """
     with plugin_errors(f"train.workload: {workload_name}.phases failed"):
-        losses = [Metric(f"{phase.name}/loss", f"loss of {phase.name}") for phase in workload.phases()]
+        losses = [Metric(f"{phase.name}/loss", f"loss of {phase.name}") for phase in phases_of(workload)]
         validated = workload.validation_metrics if isinstance(workload, Validates) else ()
         legal = {metric.name: metric for metric in (*losses, *validated)}
     if name not in legal:
@@ -178,10 +179,19 @@ class Validator:
             _restore(self._state.model.buffers(), before)  # training goes on as if nothing had been measured
         else:
             self._without += 1
+            self._lower_rates()
         if self._train.stop_after and self._without >= self._train.stop_after:
             best = self._best
             text = f"best {best.value:.6g} at step {best.step}" if best else "never finite"
             self.stopped = f"no better {name} for {self._without} validations; {text}"
+
+    def _lower_rates(self) -> None:
+        """Lower the learning rates of all phases where train.plateau_after validations were no better."""
+        train = self._train
+        if train.plateau_after and self._without % train.plateau_after == 0:
+            factors = self._state.lower_rates(train.plateau_factor, train.plateau_least)
+            shares = ", ".join(f"{name} {factor:.3g}" for name, factor in factors.items())
+            self._say(f"no better validation {self._without} times: learning rates fall to {shares}")
 
     def _save(self, state: dict[str, Any], best: BestValue) -> Saved:
         """Write the best checkpoint, and then its receipt."""

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from crpipe.config.loading import check_choice
 from crpipe.config.plugins import build
 from crpipe.core.causes import plugin_errors
 from crpipe.core.errors import ConfigError, PluginError
@@ -23,6 +22,7 @@ from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW, WEIGHT
 from crpipe.statistics.classifier import LabelledRows
 from crpipe.statistics.groups import Statistic
 from crpipe.statistics.ratios import Bins
+from crpipe.train.optimizers import OptimizerSpec as OptimizerSpec  # noqa: PLC0414, TC001 - for workloads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,36 +41,7 @@ Batch = dict[str, Tensor]
 Metrics = dict[str, Tensor]
 Columns = dict[str, "NDArray[Any]"]
 Measured = float | Statistic | Bins | LabelledRows  # of a name, by ``score``
-OptimizerKind = Literal["adam", "sgd"]
-_BETAS = (0.9, 0.999)
 Loss = Callable[[nn.Module, Batch, torch.Generator], tuple[Tensor, Metrics]]
-
-
-@dataclass(frozen=True, slots=True)
-class OptimizerSpec:
-    """Which optimizer a phase uses; part of the fingerprint through the workload's options.
-
-    kind: ``adam`` (with decoupled weight decay: AdamW) or ``sgd``.
-    weight_decay: of weights with two dimensions or more; norms and biases have one, and decay only with
-        decay_all.
-    """
-
-    kind: OptimizerKind
-    learning_rate: float
-    betas: tuple[float, float] = _BETAS
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    decay_all: bool = False
-
-    def __post_init__(self) -> None:
-        """Raise ConfigError for a name that is not known, or a number that its optimizer does not use."""
-        check_choice("OptimizerSpec: kind", self.kind, get_args(OptimizerKind))
-        unused = {"adam": self.momentum != 0, "sgd": self.betas != _BETAS}[self.kind]
-        if unused:
-            name = {"adam": "momentum", "sgd": "betas"}[self.kind]
-            raise ConfigError(
-                f"OptimizerSpec: {self.kind} has no {name}; leave it out, or name another optimizer"
-            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,10 @@ import sys
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import nn
 
 import crpipe.author
 from crpipe.author import Events, Metric, OptimizerSpec, Workload
-from crpipe.author.workload import _cut_columns, _joined_columns
 from crpipe.core.errors import PluginError
 from crpipe.statistics.groups import value_and_error
 from crpipe.train.workload import WORKLOAD_MEMBERS, Baseline, Generates, Validates
@@ -121,13 +118,13 @@ def test_values_of_events_become_weighted_means_with_errors_and_figures_are_save
     line, block = Line(None), events(weight=weight)
     with torch.no_grad():
         prediction = line.predict(line.model(), block, torch.Generator())
-    assert sorted(prediction) == ["p_0", "p_1", "y"]
+    assert prediction["p"].shape == (6, 2)
     prediction["y"] = prediction["y"] + np.arange(6)
     scores = line.score(block, prediction, tmp_path)
     value, error = value_and_error(scores["distance"], np.arange(6))
     assert value == pytest.approx(np.average(np.arange(6), weights=weight))
     assert error > 0
-    assert scores["bias"](np.ones(6)) == pytest.approx(prediction["p_1"].sum(), rel=1e-5)
+    assert scores["bias"](np.ones(6)) == pytest.approx(prediction["p"][:, 1].sum(), rel=1e-5)
     assert (tmp_path / "cloud.svg").exists()
     assert line.validate(line.model(), block, torch.Generator())["distance"].tolist() == [0] * 6
 
@@ -149,17 +146,6 @@ def test_a_generator_says_how_many_items_there_are():
 def test_a_validated_name_is_a_metric():
     with pytest.raises(PluginError, match=r"Wrong.monitored: nothing is none of its metrics"):
         type("Wrong", (Line,), {"monitored": ("nothing",)})
-
-
-@given(st.dictionaries(st.sampled_from(["p", "q", "energy", "x_1"]), st.integers(0, 4)))
-def test_predictions_of_several_columns_are_cut_and_joined_again(widths):
-    arrays = {
-        name: np.random.default_rng(width).random((5, width) if width else 5)
-        for name, width in widths.items()
-    }
-    joined = _joined_columns(_cut_columns(arrays))
-    assert joined.keys() == arrays.keys()
-    assert all(np.array_equal(joined[name], arrays[name]) for name in arrays)
 
 
 def test_every_public_name_is_there():

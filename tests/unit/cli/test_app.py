@@ -72,7 +72,7 @@ def installed(*words, folder):
         (["split", "0000001"], 65, "run `crpipe stage 0000001-0000001` first"),
         (["shards", "verify", "1"], 65, "0000001-0000001/manifest.json: missing"),
         (["check", "0000042"], 2, "not a range or link of this campaign (0000000-0000000, "),
-        (["probe", "--range", "1"], 2, "--range 0000001-0000001: not split"),
+        (["plan", "--probe", "--range", "1"], 2, "--range 0000001-0000001: not split"),
         (["train", "7"], 2, "7: not a link of this campaign (0000000-0000000, 0000001-0000001, outliers); "),
         (["evaluate", "out"], 65, "outliers.json"),
         (["fork", "--from", "0000005-0000009", "--run", "b"], 2, "--from 0000005-0000009: not a link"),

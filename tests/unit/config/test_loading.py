@@ -218,6 +218,7 @@ BESIDE = {
     "train.processes": ["train.gpus=0"],
     "train.start_after": ["train.init_from=other"],
     "train.stop_after": ["train.validate_steps=5", "train.keep_best=critic/loss"],
+    "train.plateau_after": ["train.validate_steps=5", "train.keep_best=critic/loss"],
 }
 
 

@@ -1,6 +1,5 @@
 """Mistakes that people make, one line each, in a small package: the suite has a sentence for each."""
 
-import inspect
 import re
 from pathlib import Path
 
@@ -8,254 +7,265 @@ import pytest
 
 import small_lab
 from crpipe.config.loading import validate
-from crpipe.contract import (
-    test_batches,
-    test_losses,
-    test_predictions,
-    test_reader,
-    test_simulator,
-    test_training,
+from crpipe.contract.cases import CHECKS, Case, NotChecked
+from crpipe.contract.checks import (
+    batches,
+    losses,
+    predictions,
+    readers,
+    simulators,
+    trainings,
 )
-from crpipe.contract.cases import Case
 from crpipe.core.errors import CrpipeError
 
 SOURCE = Path(small_lab.__file__).read_text()
-SUITE = (test_reader, test_simulator, test_batches, test_losses, test_predictions, test_training)
 COUNTS_CALLS = """self.calls = 1 + vars(self).get("calls", 0) * model.training
         weight = batch["weight"]
         wrong = self.calls * (self.guess(model, batch) - batch["energy"]).square()"""
 # The test that sees it, the line, the mistake, and what that test says of it.
 MISTAKES = {
     "the last block is lost": (
-        test_reader.test_totals_are_the_sums_of_rows,
+        readers.totals_are_the_sums_of_rows,
         "range(0, len(events), self.block)",
         "range(0, len(events) - self.block, self.block)",
         r"HitFiles.totals: expected \(14, \d+\), as rows gave for hits_0.npz, found \(20, \d+\)",
     ),
     "a block is changed after it was given": (
-        test_reader.test_blocks_that_were_given_stay_as_they_are,
+        readers.blocks_that_were_given_stay_as_they_are,
         "    yield events.part(first, min(first + self.block, len(events)))",
         "    yield events.part(first, min(first + self.block, len(events)))\n            events.items[:] = 0",
         r"HitFiles.rows: expected blocks that stay as they were given, found one that changed later",
     ),
     "a damaged file is an empty one": (
-        test_reader.test_a_truncated_file_is_refused_by_its_name,
+        readers.a_truncated_file_is_refused_by_its_name,
         'raise FormatError(f"{path}: no .npz file ({error})") from error',
         "return HitMaker(None).again({f.name: np.zeros(0, f.dtype) for f in LAYOUT.events}, 1)",
         r"HitFiles.rows: expected an error that names hits_0.npz, cut to 0%, found none",
     ),
     "an error of another kind": (
-        test_reader.test_a_truncated_file_is_refused_by_its_name,
+        readers.a_truncated_file_is_refused_by_its_name,
         "raise FormatError(",
         "raise RuntimeError(",
         r"HitFiles.rows: expected FormatError for hits_0.npz, found PluginError",
     ),
     "an error without the file": (
-        test_reader.test_a_truncated_file_is_refused_by_its_name,
+        readers.a_truncated_file_is_refused_by_its_name,
         'FormatError(f"{path}: no',
         'FormatError(f"it is no',
         r"HitFiles.rows: expected an error that names hits_0.npz, cut to 50%, found it is no .npz file",
     ),
     "another unit": (
-        test_reader.test_rows_are_as_the_layout_says,
+        readers.rows_are_as_the_layout_says,
         'file["items"].astype(np.float32)',
         'file["items"].astype(np.float32) * np.float32(1e9)',
         r"HitFiles.rows: expected x_m within -100 to 100 in hits_0.npz, found",
     ),
     "float64": (
-        test_reader.test_rows_are_as_the_layout_says,
+        readers.rows_are_as_the_layout_says,
         'file["items"].astype(np.float32)',
         'file["items"].astype(np.float64)',
         r"items: expected float32 \[M, K\], found float64",
     ),
     "any option is taken": (
-        test_reader.test_an_unknown_option_is_refused_in_one_line,
+        readers.an_unknown_option_is_refused_in_one_line,
         'HitFilesOptions(BaseModel, frozen=True, extra="forbid")',
         "HitFilesOptions(BaseModel, frozen=True)",
         r'HitFilesOptions: expected an unknown option to be refused \(extra="forbid"\), found it is taken',
     ),
     "random numbers without a seed": (
-        test_simulator.test_equal_arguments_give_equal_bytes,
+        simulators.equal_arguments_give_equal_bytes,
         "rng = np.random.default_rng([seed, number])",
         "rng = np.random.default_rng()",
         r"HitMaker.write: expected the same bytes of hits_0.npz for the same seed, found other bytes",
     ),
     "one seed for all": (
-        test_simulator.test_equal_arguments_give_equal_bytes,
+        simulators.equal_arguments_give_equal_bytes,
         "rng = np.random.default_rng([seed, number])",
         "rng = np.random.default_rng([number])",
         r"HitMaker.write: expected other bytes of hits_0.npz for another seed, found the same bytes",
     ),
     "the same events in each file": (
-        test_simulator.test_equal_arguments_give_equal_bytes,
+        simulators.equal_arguments_give_equal_bytes,
         'number = int(file.removesuffix(".npz").removeprefix("hits_"))',
         "number = 0",
         r"HitMaker.write: expected other events in hits_1.npz than in hits_0.npz, found the same bytes",
     ),
     "another file": (
-        test_simulator.test_files_that_are_written_are_those_that_are_named,
+        simulators.files_that_are_written_are_those_that_are_named,
         'with path.open("wb")',
         'with path.with_suffix(".bin").open("wb")',
         r"HitMaker.write: expected the files that `files` names, no others, found \['hits_0.bin', ",
     ),
     "simulated again with the same numbers": (
-        test_simulator.test_events_simulated_again_are_those_events,
+        simulators.events_simulated_again_are_those_events,
         "rng = np.random.default_rng(seed)\n        energy",
         "rng = np.random.default_rng(1)\n        energy",
         r"HitMaker.again: expected other events for another seed, found the same ones",
     ),
     "the generator of the process": (
-        test_batches.test_collate_follows_from_its_arguments,
+        batches.collate_follows_from_its_arguments,
         "np.random.default_rng(seed).normal(0, 1e-3, len(part))",
         "np.random.normal(0, 1e-3, len(part))",
         r"HitEnergy.collate: expected random numbers from `seed` alone, found a draw from the process's gen",
     ),
     "collate in place": (
-        test_batches.test_collate_changes_no_event,
+        batches.collate_changes_no_event,
         "        x, charge = part.items.T\n",
         "        part.items[:, 0] += 1\n        x, charge = part.items.T\n",
         r"HitEnergy.collate: expected its events and index unchanged, found other values after the call",
     ),
     "collate in float64": (
-        test_batches.test_collate_gives_tensors_on_the_cpu,
+        batches.collate_gives_tensors_on_the_cpu,
         "shift.astype(np.float32)",
         "shift",
         r"HitEnergy.collate: expected 'energy' of float32, found float64",
     ),
     "arrays in place of tensors": (
-        test_batches.test_collate_gives_tensors_on_the_cpu,
+        batches.collate_gives_tensors_on_the_cpu,
         '"energy": torch.from_numpy(energy)',
         '"energy": energy',
-        r"HitEnergy.collate: expected 'energy' as a tensor on the CPU, found ndarray",
+        r"HitEnergy.collate: expected 'energy' as a tensor on the CPU, found float32",
     ),
     "one tensor for all batches": (
-        test_batches.test_collate_changes_no_event,
+        batches.collate_changes_no_event,
         '"energy": torch.from_numpy(energy)',
         '"energy": vars(self).setdefault("kept", torch.zeros(64))[: len(part)].copy_(torch.tensor(energy))',
         r"HitEnergy.collate: expected tensors of its own for each batch, found tensors that a later call ",
     ),
     "a size that depends on the batch": (
-        test_batches.test_size_is_a_number_for_each_event_alone,
+        batches.size_is_a_number_for_each_event_alone,
         "return events.multiplicity",
         "return np.sort(events.multiplicity)",
         r"HitEnergy.size: expected the same size in any batch, found another one among other events",
     ),
     "a method with another name": (
-        test_batches.test_optional_members_are_whole_and_have_their_names,
+        batches.optional_members_are_whole_and_have_their_names,
         "def baseline(",
         "def base_line(",
-        r"HitEnergy.base_line: expected the name baseline, found base_line, which nothing calls",
+        r"HitEnergy.base_line: nothing calls it; did you mean baseline\?",
     ),
     "half a pair": (
-        test_batches.test_optional_members_are_whole_and_have_their_names,
+        batches.optional_members_are_whole_and_have_their_names,
         "def multiplicities(",
         "def draw_counts(",
-        r"HitEnergy: expected multiplicities beside generate, found generate alone",
+        r"HitEnergy.generate: nothing calls it; it needs multiplicities beside it",
     ),
     "a sum in place of a mean": (
-        test_losses.test_a_loss_is_the_weighted_sum_of_its_micro_batches,
+        losses.a_loss_is_the_weighted_sum_of_its_micro_batches,
         "mean = (wrong * weight).sum() / weight.sum()",
         "mean = (wrong * weight).sum()",
         r"HitEnergy: the loss of phase fit: expected a mean over events: of a batch, and of its parts",
     ),
     "weights that do not count": (
-        test_losses.test_an_event_counts_as_often_as_its_weight_says,
+        losses.an_event_counts_as_often_as_its_weight_says,
         "mean = (wrong * weight).sum() / weight.sum()",
         "mean = wrong.mean()",
         r"HitEnergy: the loss of phase fit: expected an event of weight [02] to count like [02] events",
     ),
     "the scalar alone": (
-        test_losses.test_a_loss_is_a_scalar_with_detached_metrics,
+        losses.a_loss_is_a_scalar_with_detached_metrics,
         'return mean, {"squared": mean.detach()}',
         "return mean",
-        r"HitEnergy: the loss of phase fit: expected \(scalar, metrics\), found Tensor",
+        r"HitEnergy: the loss of phase fit: expected \(scalar, metrics\); .*, found a tensor \[\]",
     ),
     "a loss for each event": (
-        test_losses.test_a_loss_is_a_scalar_with_detached_metrics,
+        losses.a_loss_is_a_scalar_with_detached_metrics,
         'return mean, {"squared": mean.detach()}',
         "return wrong, {}",
-        r"HitEnergy: the loss of phase fit: expected a scalar, found torch.Size\(\[20\]\)",
+        r"HitEnergy: the loss of phase fit: expected a scalar, .*, found a tensor \[20\]",
+    ),
+    "a metric that is no tensor": (
+        losses.a_loss_is_a_scalar_with_detached_metrics,
+        "mean.detach()}",
+        "mean.item()}",
+        r"HitEnergy: the loss of phase fit: expected the metric squared as a detached scalar.*, found float",
+    ),
+    "an exception in a loss": (
+        losses.a_loss_is_a_scalar_with_detached_metrics,
+        'batch["energy"]).square(), batch["weight"]',
+        'batch["energies"]).square(), batch["weight"]',
+        r"HitEnergy: the loss of phase fit failed: KeyError: 'energies' \(.*, line \d+\)",
     ),
     "a metric with its gradients": (
-        test_losses.test_a_loss_is_a_scalar_with_detached_metrics,
+        losses.a_loss_is_a_scalar_with_detached_metrics,
         "mean.detach()}",
         "mean}",
         r"HitEnergy: the loss of phase fit: expected the metric squared as a detached scalar tensor, found",
     ),
     "no mean of no hits": (
-        test_losses.test_losses_and_gradients_are_finite,
+        losses.losses_and_gradients_are_finite,
         "count.clamp_min(1)",
         "count",
         r"HitEnergy: the loss of phase fit: expected a finite loss of a batch with an event without items",
     ),
     "half of the network": (
-        test_losses.test_every_parameter_is_in_a_phase,
+        losses.every_parameter_is_in_a_phase,
         "lambda model: model.parameters()",
         'lambda model: model["each"].parameters()',
         r"HitEnergy.phases: expected every parameter in a phase, or frozen by the model, found whole.weight",
     ),
     "one phase alone": (
-        test_losses.test_phases_are_phases,
+        losses.phases_are_phases,
         'return [Phase("fit", lambda model: model.parameters(), self.loss, adam, average=True)]',
         'return Phase("fit", lambda model: model.parameters(), self.loss, adam, average=True)',
         r"HitEnergy.*(phases|Phase)",
     ),
     "predictions one short": (
-        test_predictions.test_predictions_follow_from_their_arguments,
+        predictions.predictions_follow_from_their_arguments,
         "10 ** self.guess(model, batch).numpy()",
         "10 ** self.guess(model, batch).numpy()[1:]",
         r"HitEnergy.predict: the column energy_gev_predicted has the shape \[19\], expected \[20\]",
     ),
     "predictions in another order": (
-        test_predictions.test_a_prediction_does_not_depend_on_the_other_events,
+        predictions.a_prediction_does_not_depend_on_the_other_events,
         "10 ** self.guess(model, batch).numpy()",
         "np.sort(10 ** self.guess(model, batch).numpy())",
         r"HitEnergy.predict: expected one row for each event, in their order, found another energy_gev_pred",
     ),
     "predictions that depend on the others": (
-        test_predictions.test_a_prediction_does_not_depend_on_the_other_events,
+        predictions.a_prediction_does_not_depend_on_the_other_events,
         "10 ** self.guess(model, batch).numpy()",
         "10 ** self.guess(model, {**batch, 'count': batch['count'] / batch['count'].mean()}).numpy()",
         r"HitEnergy.predict: expected the same for event 0 alone as among others",
     ),
     "a validation of another name": (
-        test_predictions.test_a_validation_has_a_number_for_each_event,
+        predictions.a_validation_has_a_number_for_each_event,
         'return {"distance": np.abs',
         'return {"distances": np.abs',
         r"HitEnergy.validate: expected the columns of validation_metrics, \['distance'\], found \['dist",
     ),
     "a score of another name": (
-        test_predictions.test_scores_of_model_and_baseline_are_finite,
+        predictions.scores_of_model_and_baseline_are_finite,
         'return {"bias": float(',
         'return {"offset": float(',
-        r"HitEnergy.score: expected a finite bias, which `metrics` declares, .* 1 events, found \['offset'\]",
+        r"HitEnergy.score: expected a finite bias, .* declares, found offset \(of predictions of 1 events",
     ),
     "a score that is not a number": (
-        test_predictions.test_scores_of_model_and_baseline_are_finite,
+        predictions.scores_of_model_and_baseline_are_finite,
         "float(np.average(ratio, weights=truth.columns",
         "float('nan' if len(truth) < 2 else np.average(ratio, weights=truth.columns",
-        r"HitEnergy.score: expected a finite bias, .* of predictions of 1 events, found \[\]",
+        r"HitEnergy.score: expected a finite bias, .* found one that is not finite \(of predictions of 1 ",
     ),
     "a baseline by chance": (
-        test_predictions.test_scores_of_model_and_baseline_are_finite,
+        predictions.scores_of_model_and_baseline_are_finite,
         "10 ** (events.multiplicity / 5)",
         "10 ** np.random.default_rng().uniform(size=len(events))",
         r"HitEnergy.baseline: expected the same columns for the same events, found others",
     ),
     "generated without the generator": (
-        test_predictions.test_generated_events_follow_from_the_seed,
+        predictions.generated_events_follow_from_the_seed,
         "torch.rand(int(multiplicity.sum()), 2, generator=generator)",
         "torch.rand(int(multiplicity.sum()), 2)",
         r"HitEnergy.generate: expected the same events for the same seed, found others",
     ),
     "a loss that counts its calls": (
-        test_training.test_a_killed_training_ends_in_the_same_bytes,
+        trainings.a_killed_training_ends_in_the_same_bytes,
         'wrong, weight = (self.guess(model, batch) - batch["energy"]).square(), batch["weight"]',
         COUNTS_CALLS,
         r"HitEnergy: expected the same checkpoint after a kill and a resume, found",
     ),
     "a fit of weights": (
-        test_training.test_corrections_are_buffers_and_measured_without_themselves,
+        trainings.corrections_are_buffers_and_measured_without_themselves,
         "    def validate(",
         """    fit_events = 40
 
@@ -266,7 +276,7 @@ MISTAKES = {
         r"HitEnergy: expected `fit` and `calibrate` to change buffers alone, found other weights",
     ),
     "a calibration of what is calibrated": (
-        test_training.test_corrections_are_buffers_and_measured_without_themselves,
+        trainings.corrections_are_buffers_and_measured_without_themselves,
         "    def validate(",
         """    calibration_events, factor = 40, 1.0
 
@@ -280,10 +290,10 @@ MISTAKES = {
         r"HitEnergy.deviations: expected the same after `calibrate`, found others",
     ),
     "a calibration without its number of events": (
-        test_batches.test_optional_members_are_whole_and_have_their_names,
+        batches.optional_members_are_whole_and_have_their_names,
         "    def validate(",
         "    def deviations(self, model, events, generator):\n        return {}\n\n    def validate(",
-        r"HitEnergy: expected calibrat\w+ beside deviations, found deviations alone",
+        r"HitEnergy.deviations: nothing calls it; it needs calibrate, calibration_events beside it",
     ),
 }
 
@@ -304,36 +314,29 @@ def case_of(module):
     )
 
 
-def sentences(case, test, tmp_path_factory):
-    """Yield what a test of the suite says of a case, for each of its parameters with which it fails."""
-    marks = {mark.name: mark.args for mark in getattr(test, "pytestmark", [])}
-    argument, values = marks.get("parametrize", ("", [None]))
-    for value in values:
-        given = {argument: value} if argument else {}
-        if "tmp_path" in inspect.signature(test).parameters:
-            given["tmp_path"] = tmp_path_factory.mktemp("contract")
-        try:
-            test(case=case, **given)
-        except pytest.skip.Exception:
-            pass
-        except (pytest.fail.Exception, CrpipeError) as failure:
-            yield str(failure)
+def sentence_of(case, check):
+    """Return what a check says of a case; empty where it is content."""
+    try:
+        check(case)
+    except NotChecked:
+        return ""
+    except CrpipeError as failure:
+        return str(failure)
+    return ""
 
 
-def test_the_small_package_keeps_the_contract(tmp_path_factory):
+def test_the_small_package_keeps_the_contract():
     case = case_of("small_lab")
-    tests = [test for module in SUITE for name, test in vars(module).items() if name.startswith("test_")]
-    assert [said for test in tests for said in sentences(case, test, tmp_path_factory)] == []
+    assert [text for check in CHECKS if (text := sentence_of(case, check.run))] == []
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_has_its_sentence(name, tmp_path_factory, monkeypatch):
-    test, right, wrong, sentence = MISTAKES[name]
+def test_a_mistake_has_its_sentence(name, tmp_path, monkeypatch):
+    check, right, wrong, sentence = MISTAKES[name]
     assert SOURCE.count(right) >= 1
     module = f"lab_{[*MISTAKES].index(name)}"
-    folder = tmp_path_factory.mktemp("lab")
-    (folder / f"{module}.py").write_text(SOURCE.replace(right, wrong, 1))
-    monkeypatch.syspath_prepend(str(folder))
-    said = [*sentences(case_of(module), test, tmp_path_factory)]
-    assert any(re.search(sentence, each) for each in said), said
-    assert not any("\n" in each for each in said)
+    (tmp_path / f"{module}.py").write_text(SOURCE.replace(right, wrong, 1))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    text = sentence_of(case_of(module), check)
+    assert re.search(sentence, text), text
+    assert "\n" not in text

@@ -8,13 +8,8 @@ import pytest
 
 from crpipe.core.errors import PluginError
 from crpipe.events.batch import Events
-from crpipe.inference.predictor import (
-    check_generated,
-    checked_columns,
-    nested_table,
-    predicted_columns,
-    table_of,
-)
+from crpipe.inference.predictor import nested_table, predicted_columns, table_of
+from crpipe.train.answers import checked_columns
 from crpipe.workloads.muons.layout import BUNDLES
 from toy import make_events
 
@@ -26,16 +21,12 @@ def test_whole_events_give_their_multiplicity_and_what_is_new():
     assert list(found) == ["zenith_rad", "guess", "multiplicity"]
 
 
-@pytest.mark.parametrize(
-    ("found", "message"),
-    [
-        ([1], "expected Events or a dict of arrays, found list"),
-        ({"x": np.zeros((4, 2))}, r"column x has the shape \[4, 2\], expected \[4\]"),
-    ],
-)
-def test_what_is_no_column_for_each_event_is_refused(found, message):
-    with pytest.raises(PluginError, match=message):
-        checked_columns(found, 4, "lab:Net.predict")
+def test_a_column_of_several_numbers_has_a_name_for_each():
+    table = table_of({}, checked_columns({"p": np.arange(6.0).reshape(3, 2)}, 3, "lab:Net.predict"))
+    assert table.to_pydict() == {"p_0": [0.0, 2.0, 4.0], "p_1": [1.0, 3.0, 5.0]}
+    both = {"p": np.zeros((3, 2)), "p_1": np.zeros(3)}
+    with pytest.raises(PluginError, match=r"predicts a column p_1, .* of p \[3, 2\]"):
+        table_of({}, checked_columns(both, 3, "lab:Net.predict"))
 
 
 def lists(*values):
@@ -54,32 +45,9 @@ def test_flat_arrays_of_one_type_become_a_column_of_lists(dtype, lengths):
     assert table["x"].to_pylist() == [[1] * length for length in lengths]
 
 
-@pytest.mark.parametrize(
-    ("column", "message"),
-    [
-        (lists(np.zeros(2, np.float32), np.zeros(0)), "column x holds float32 .., float64 ..; a column of"),
-        (lists(np.zeros(2), 1.0), r"holds float, float64 \[\]; .* one flat array for each event"),
-        (lists(np.zeros((1, 2)), np.zeros((1, 2))), r"holds float64 \[\]\[\]; "),
-        (lists(lists("a"), lists("b")), r"holds object \[\]; "),
-    ],
-)
-def test_other_lists_are_refused(column, message):
-    with pytest.raises(PluginError, match=message):
-        checked_columns({"x": column}, 2, "lab:Net.predict")
-
-
 def test_texts_stay_texts():
     columns = checked_columns({"x": lists("a", "b")}, 2, "lab:Net.predict")
     assert table_of({}, columns)["x"].to_pylist() == ["a", "b"]
-
-
-def test_events_of_another_number_or_width_are_refused():
-    events = make_events(4, 1)
-    with pytest.raises(PluginError, match="expected 5 events with 3 item columns, found 4 events with 3"):
-        check_generated(events, 5, BUNDLES, "lab:Net.generate")
-    narrow = Events(events.columns, events.multiplicity, events.items[:, :2])
-    with pytest.raises(PluginError, match="expected 4 events with 3 item columns, found 4 events with 2"):
-        check_generated(narrow, 4, BUNDLES, "lab:Net.generate")
 
 
 def test_a_predicted_column_must_not_replace_the_key():

@@ -94,10 +94,15 @@ def described(**columns):
     return Evaluation.of(EvaluationRecord.from_json({"checkpoint": "0", **columns}), Path("metrics.json"))
 
 
-def test_words_and_columns_that_occur_are_explained():
-    distance = Metric("w", "W1 of the time", "ns", "low", 0.0)
-    found = described(metrics=[distance.describe()], values={"w": 1.0}, again={"w": 1.0})
-    assert [text.partition(" ")[0] for text in terms_of(found)] == ["W1"]
+def test_columns_that_occur_and_what_the_workload_explains_are_explained():
+    """A metric without an explanation gets none, whatever its title is."""
+    text = "W1: how far one has to be moved"
+    metrics = [Metric(name, "W1", meaning=text) for name in "ab"] + [Metric("c", "AUC of a tagger")]
+    found = described(
+        metrics=[each.describe() for each in metrics], values=dict.fromkeys("abc", 1.0), again={"a": 1.0}
+    )
+    assert terms_of(found) == [text]
+    assert "meaning" not in metrics[2].describe()
     assert [text.partition(":")[0] for text in compared_with(found)] == ["simulated again (the floor)"]
 
 

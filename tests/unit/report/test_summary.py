@@ -123,6 +123,10 @@ def test_numbers_that_are_missing_are_named_with_what_they_need(files):
         "not enough 1,000 held-out events of 1 group: W1 of the time needs 10 groups; "
         "AUC, AUC of hits need 20 showers"
     ) in words
+    files.evaluated(OUTLIERS, {"bins": 1.0}, metrics, events=1000, groups=15)
+    words = " ".join(render_summary(files.state).replace("│", " ").split())
+    assert "no number score gave none that is finite: W1 of the time not enough" in words
+    assert "of 15 groups: AUC, AUC of hits need 20 showers" in words
     files.evaluated(OUTLIERS, {}, metrics, events=0, groups=0)
     text = render_summary(files.state)
     assert "not enough: no event is held out, so there are no numbers" in text

@@ -77,8 +77,21 @@ def test_a_workload_that_reads_other_columns_is_refused():
     with pytest.raises(ConfigError, match=r"lab:Net reads the event columns energy_gev, which lab:Read does"):
         check_columns(other, "lab:Read", workload, "lab:Net")
     other = replace(BUNDLES, items=BUNDLES.items[1:])
+    with pytest.raises(ConfigError, match=r"reads the item columns energy_gev, which lab:Read does not give"):
+        check_columns(other, "lab:Read", workload, "lab:Net")
+    other = replace(BUNDLES, items=BUNDLES.items[::-1])
     with pytest.raises(ConfigError, match=r"reads the item columns energy_gev by position, but the first"):
         check_columns(other, "lab:Read", workload, "lab:Net")
+
+
+def test_a_member_that_nothing_calls_is_in_the_line_for_a_person(tmp_path, monkeypatch):
+    monkeypatch.setattr(Counting, "baselin", Counting.predict, raising=False)
+    monkeypatch.setattr(Counting, "graphs", Counting.predict, raising=False)
+    line = check_fit(config_of(tmp_path))
+    assert line.endswith(
+        "; nothing calls counting:Counting.graphs: it needs card beside it"
+        "; nothing calls counting:Counting.baselin: did you mean baseline?"
+    )
 
 
 def test_a_workload_that_ignores_weights_is_refused(monkeypatch):

@@ -23,7 +23,7 @@ schedules = st.builds(
     warmup_steps=st.integers(0, 50),
     decay_from=shares,
     decay_to=shares,
-    kind=st.sampled_from(["linear", "constant", "cosine", "one_cycle"]),
+    kind=st.sampled_from(["linear", "constant", "cosine", "cosine_restarts", "one_cycle"]),
     one_cycle_start=shares,
     one_cycle_peak=st.floats(0.01, 0.99),
 )
@@ -55,6 +55,7 @@ def test_a_factor_is_between_zero_and_one(schedule, step, progress):
         ("linear", {0.0: 1.0, 0.3: 1.0, 1.0: 0.05}),
         ("constant", {0.0: 1.0, 0.3: 1.0, 1.0: 1.0}),
         ("cosine", {0.0: 1.0, 0.5: 0.525, 1.0: 0.05}),
+        ("cosine_restarts", {0.0: 1.0, 0.125: 0.525, 0.25: 1.0, 0.625: 0.525, 1.0: 0.05, 1.5: 0.05}),
         ("one_cycle", {0.0: 0.04, 0.15: 0.52, 0.3: 1.0, 0.65: 0.525, 1.0: 0.05, 1.5: 0.05}),
     ],
 )
@@ -85,6 +86,16 @@ def test_cosine_is_that_of_torch():
     schedule = Schedule(0, decay_to=0.05, kind="cosine")
     own = [schedule.factor(step, step / 100) for step in range(101)]
     assert own == pytest.approx(rates_of_torch(build, 101), abs=1e-9)
+
+
+def test_cosine_with_restarts_is_that_of_torch():
+    def build(optimizer):
+        return torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, T_0=25, eta_min=0.05)
+
+    schedule = Schedule(0, decay_to=0.05, kind="cosine_restarts", restarts=3)
+    own = [schedule.factor(step, step / 100) for step in range(100)]
+    assert own == pytest.approx(rates_of_torch(build, 100), abs=1e-9)
+    assert schedule.factor(100, 1.0) == pytest.approx(0.05)
 
 
 def test_one_cycle_is_that_of_torch():

@@ -7,6 +7,7 @@ import shutil
 import pytest
 import torch
 
+from crpipe.campaign.campaign import Campaign
 from crpipe.core.errors import CheckpointError, ConfigError, PluginError, ShardError
 from crpipe.core.files import sha256
 from crpipe.core.journal import Journal
@@ -134,6 +135,31 @@ def test_a_link_without_progress_ends_early_with_the_reason(tmp_path):
     noted = [row for row in Journal(config.paths().train_journal()).rows() if row["what"] == "stopped"]
     assert [row["reason"] for row in noted] == [receipt["stopped"]]
     assert train(config, SECOND)[0]["parent"] == receipt["sha256"]
+
+
+def test_a_plateau_lowers_the_learning_rates_and_a_resume_goes_on_so(tmp_path):
+    site = {"validate_steps": 1, "keep_best": "score", "plateau_after": 2, "plateau_least": 0.3, "epochs": 2}
+    whole = toy_config(tmp_path / "whole", model={"rate": 0.0}, train=site)
+    _, checkpoint, told = train(whole)
+    assert set(checkpoint["shares"].values()) == {0.3}
+    assert "no better validation 2 times: learning rates fall to critic 0.5, generator 0.5" in told
+    killed = toy_config(tmp_path / "killed", model={"rate": 0.0}, train=site)
+    interrupted(killed, FIRST)
+    interrupted(killed, FIRST)
+    assert train(killed)[0]["sha256"] == train(whole)[0]["sha256"]
+
+
+def test_a_plateau_makes_what_is_validated_part_of_the_checkpoint(tmp_path):
+    site = {"validate_steps": 1, "keep_best": "score"}
+    plain, other = (
+        Campaign.open(toy_config(tmp_path, train={**site, "validate_steps": steps})) for steps in (1, 2)
+    )
+    assert plain.fingerprint == other.fingerprint
+    plateau, often = (
+        Campaign.open(toy_config(tmp_path, train={**site, "validate_steps": steps, "plateau_after": 3}))
+        for steps in (1, 2)
+    )
+    assert len({plain.fingerprint, plateau.fingerprint, often.fingerprint}) == 3
 
 
 def test_a_value_that_is_not_finite_is_no_improvement(tmp_path):

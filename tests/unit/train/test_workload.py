@@ -72,10 +72,6 @@ def test_an_error_of_a_call_names_method_and_first_event():
 @pytest.mark.parametrize(
     ("choose", "said"),
     [
-        (lambda: OptimizerSpec("adamw", 1e-3), "OptimizerSpec: kind: 'adamw' is .*did you mean adam"),
-        (lambda: OptimizerSpec("", 1e-3), "'' is not known; known: adam, sgd"),
-        (lambda: OptimizerSpec("adam", 1e-3, momentum=0.9), "adam has no momentum"),
-        (lambda: OptimizerSpec("sgd", 1e-3, betas=(0.5, 0.9)), "sgd has no betas"),
         (lambda: Schedule(kind="cosin"), "Schedule: kind: 'cosin' is .*did you mean cosine"),
         (lambda: Metric("r", "r", better="higher"), "Metric r: better: 'higher' is .*did you mean high"),
         (lambda: find_device("gpu"), "'gpu' is not known; known: auto, cpu, cuda"),

@@ -27,13 +27,14 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 _NEGLIGIBLE: dict[str, Any] = {"tolerance": 0.05, "relative": True}  # of the baseline's angle
+_QUANTILE = {**_NEGLIGIBLE, "meaning": "p % quantile: p % of the events have a smaller value."}
 METRICS = (
     Metric("angle_mean_deg", "mean opening angle to the true direction", "°", ideal=0.0, **_NEGLIGIBLE),
     Metric("angle_median_deg", "median opening angle", "°", ideal=0.0, **_NEGLIGIBLE),
-    Metric("angle_p10_deg", "10 % quantile of the opening angle", "°", ideal=0.0, **_NEGLIGIBLE),
-    Metric("angle_p25_deg", "25 % quantile of the opening angle", "°", ideal=0.0, **_NEGLIGIBLE),
-    Metric("angle_p75_deg", "75 % quantile of the opening angle", "°", ideal=0.0, **_NEGLIGIBLE),
-    Metric("angle_p90_deg", "90 % quantile of the opening angle", "°", ideal=0.0, **_NEGLIGIBLE),
+    Metric("angle_p10_deg", "10 % quantile of the opening angle", "°", ideal=0.0, **_QUANTILE),
+    Metric("angle_p25_deg", "25 % quantile of the opening angle", "°", ideal=0.0, **_QUANTILE),
+    Metric("angle_p75_deg", "75 % quantile of the opening angle", "°", ideal=0.0, **_QUANTILE),
+    Metric("angle_p90_deg", "90 % quantile of the opening angle", "°", ideal=0.0, **_QUANTILE),
     Metric(
         "angle_mean_bright_deg",
         "mean opening angle, half with most pulses",

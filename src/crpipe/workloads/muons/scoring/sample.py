@@ -258,12 +258,31 @@ FEWEST_MEASURED = 10  # groups: errors of fewer say little
 
 def _auc(name: str, title: str, rows: str) -> Metric:
     needs = f"{FEWEST_GROUPS} primaries with {rows}, real and generated, and scikit-learn"
-    return Metric(name, title, better="near", ideal=0.5, groups=FEWEST_GROUPS, needs=needs, tolerance=0.02)
+    return Metric(
+        name,
+        title,
+        better="near",
+        ideal=0.5,
+        groups=FEWEST_GROUPS,
+        needs=needs,
+        tolerance=0.02,
+        meaning="AUC: a classifier is trained to separate predicted from true events; AUC is the share of "
+        "pairs that it orders correctly. 0.5: it cannot separate them; 1: it always can.",
+    )
 
 
 def _distance(name: str, title: str, tolerance: float) -> Metric:
     needs = f"{FEWEST_MEASURED} primaries, and {FEWEST_EVENTS} bundles"
-    return Metric(name, title, ideal=0.0, tolerance=tolerance, groups=FEWEST_MEASURED, needs=needs)
+    return Metric(
+        name,
+        title,
+        ideal=0.0,
+        tolerance=tolerance,
+        groups=FEWEST_MEASURED,
+        needs=needs,
+        meaning="W1 (Wasserstein distance): how far the predicted distribution has to be moved, on average, "
+        "to become the true one; in the unit of the quantity, 0 if both are equal.",
+    )
 
 
 def _closure(name: str, title: str, ideal: float, tolerance: float) -> Metric:

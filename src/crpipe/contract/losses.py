@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pytest
 import torch
 
-from crpipe.contract.cases import Case, refuse
+from crpipe.contract.cases import Case, check, skip
 from crpipe.loading.microbatch import micro_batches
-from crpipe.train.workload import OptimizerSpec, Phase, WorkloadCall
+from crpipe.train.answers import loss_name, loss_of, phases_of, refuse
+from crpipe.train.workload import OptimizerSpec, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,6 +28,8 @@ KIND = "workload"
 _DRAWS = 16  # of a loss with random numbers, whose means are compared
 _SIGMAS = 6.0
 _EXACT = 1e-4  # relative; sums of float32 in another order
+_PAIRS = 4
+_DOUBLED = 0.03  # relative, with random numbers
 _MICRO = 3  # micro-batches of a batch
 
 
@@ -43,7 +46,7 @@ class Trial:
     def of(cls, case: Case) -> Trial:
         """Build workload, model and phases."""
         trained = case.trained()
-        return cls(case, trained.workload, trained.model, trained.workload.phases())
+        return cls(case, trained.workload, trained.model, phases_of(trained.workload))
 
     def loss(
         self, phase: Phase, events: Events, index: NDArray[Any] | None = None, draw: int = 1
@@ -52,8 +55,7 @@ class Trial:
         batch = self.case.batch(self.workload, events, index, (draw,))
         torch.manual_seed(draw)
         generator = torch.Generator().manual_seed(draw)
-        with WorkloadCall(self.workload, f"phases()[{phase.name!r}].loss", events, index):
-            return phase.loss(self.model, batch, generator)
+        return loss_of(self.workload, phase, self.model, batch, generator)
 
     def value(self, phase: Phase, events: Events, parts: Sequence[NDArray[Any]], draw: int) -> float:
         """Add up the losses of parts of a batch by their shares of its events, or of their weights."""
@@ -86,7 +88,7 @@ class Trial:
 
     def named(self, phase: Phase) -> str:
         """Name the loss of a phase."""
-        return f"{self.case.plugin(KIND)}: the loss of phase {phase.name}"
+        return loss_name(self.workload, phase)
 
 
 _Side = tuple["Events", "Sequence[NDArray[Any]]"]
@@ -96,23 +98,21 @@ def _all(events: Events) -> list[NDArray[np.int64]]:
     return [np.arange(len(events))]
 
 
-def test_phases_are_phases(case: Case) -> None:
+@check(KIND)
+def phases_are_phases(case: Case) -> None:
     """A list of Phase, each with a name and an optimizer of its own; the same each time."""
     method, workload = f"{case.plugin(KIND)}.phases", case.workload()
-    phases: Any = workload.phases()
-    if not isinstance(phases, list | tuple) or not phases:
-        refuse(method, "a list of Phase", type(phases).__name__)
+    phases = phases_of(workload)
     for phase in phases:
-        if not isinstance(phase, Phase) or not isinstance(phase.optimizer, OptimizerSpec):
-            refuse(method, "a list of Phase with an OptimizerSpec each", type(phase).__name__)
+        if not isinstance(phase.optimizer, OptimizerSpec):
+            refuse(method, "an OptimizerSpec in each phase", type(phase.optimizer).__name__)
     names = [phase.name for phase in phases]
-    if len({*names}) != len(names):
-        refuse(method, "a name of its own for each phase", f"{names}")
     if names != [phase.name for phase in workload.phases()]:
         refuse(method, "the same phases each time", "others the second time")
 
 
-def test_every_parameter_is_in_a_phase(case: Case) -> None:
+@check(KIND, doubt=True)
+def every_parameter_is_in_a_phase(case: Case) -> None:
     """What no phase trains stays as it began; freeze it (requires_grad_(False)) if that is meant."""
     trial = Trial.of(case)
     named = dict(trial.model.named_parameters())
@@ -138,22 +138,19 @@ def test_every_parameter_is_in_a_phase(case: Case) -> None:
         )
 
 
-def test_a_loss_is_a_scalar_with_detached_metrics(case: Case) -> None:
+@check(KIND)
+def a_loss_is_a_scalar_with_detached_metrics(case: Case) -> None:
     """(scalar, {name: detached scalar}), the same for the same random numbers; the batch stays as it was."""
     trial = Trial.of(case)
     for phase in trial.phases:
-        result: Any = trial.loss(phase, case.events)
-        if not isinstance(result, tuple) or len(result) != len(("loss", "metrics")):
-            refuse(trial.named(phase), "(scalar, metrics)", type(result).__name__)
-        loss, metrics = result
-        if not isinstance(loss, torch.Tensor) or loss.shape != ():
-            refuse(trial.named(phase), "a scalar", f"{getattr(loss, 'shape', type(loss).__name__)}")
+        loss, metrics = trial.loss(phase, case.events)
         if not loss.requires_grad:
             refuse(trial.named(phase), "a loss that depends on the model", "one without gradients")
         for name, value in metrics.items():
-            if not isinstance(value, torch.Tensor) or value.shape != () or value.requires_grad:
-                kind = type(value).__name__ if not isinstance(value, torch.Tensor) else f"{list(value.shape)}"
-                refuse(trial.named(phase), f"the metric {name} as a detached scalar tensor", kind)
+            if value.requires_grad:
+                refuse(
+                    trial.named(phase), f"the metric {name} as a detached scalar tensor", "one with gradients"
+                )
         again, _ = trial.loss(phase, case.events)
         if loss.item() != again.item():
             refuse(trial.named(phase), "the same for the same generator", f"{loss.item()} and {again.item()}")
@@ -169,7 +166,8 @@ def test_a_loss_is_a_scalar_with_detached_metrics(case: Case) -> None:
             )
 
 
-def test_a_loss_changes_no_batch(case: Case) -> None:
+@check(KIND)
+def a_loss_changes_no_batch(case: Case) -> None:
     """All phases of a step share their batch."""
     trial = Trial.of(case)
     for phase in trial.phases:
@@ -183,7 +181,8 @@ def test_a_loss_changes_no_batch(case: Case) -> None:
             refuse(trial.named(phase), "its batch unchanged", f"another {changed[0]!r} after the call")
 
 
-def test_a_loss_is_the_weighted_sum_of_its_micro_batches(case: Case) -> None:
+@check(KIND, doubt=True)
+def a_loss_is_the_weighted_sum_of_its_micro_batches(case: Case) -> None:
     """A mean over events: a batch larger than load.budget_items is cut, and ranks share it."""
     trial, events = Trial.of(case), case.events
     size = trial.workload.size(events)
@@ -195,7 +194,23 @@ def test_a_loss_is_the_weighted_sum_of_its_micro_batches(case: Case) -> None:
         trial.compare(phase, (events, _all(events)), (events, parts), law)
 
 
-def test_the_order_of_events_does_not_matter(case: Case) -> None:
+@check(KIND)
+def a_loss_is_no_sum(case: Case) -> None:
+    """Each event twice: a mean stays, a sum doubles, whatever the random numbers are."""
+    trial, events = Trial.of(case), case.events
+    twice = np.tile(np.arange(len(events)), 2)
+    for phase in trial.phases:
+        pairs = [
+            [trial.value(phase, events, parts, draw) for parts in (_all(events), [twice])]
+            for draw in range(_PAIRS)
+        ]
+        if all(once and math.isclose(both, 2 * once, rel_tol=_DOUBLED) for once, both in pairs):
+            what = f"a sum: {pairs[0][0]:.6g}, and {pairs[0][1]:.6g} with each event twice"
+            refuse(trial.named(phase), "a mean over the events", what)
+
+
+@check(KIND, doubt=True)
+def the_order_of_events_does_not_matter(case: Case) -> None:
     """The loss is one of a set of events."""
     trial, events = Trial.of(case), case.events
     mixed = np.random.default_rng(3).permutation(len(events))
@@ -204,16 +219,16 @@ def test_the_order_of_events_does_not_matter(case: Case) -> None:
         trial.compare(phase, (events, _all(events)), (events, [mixed]), law)
 
 
-@pytest.mark.parametrize("weight", [2.0, 0.0])
-def test_an_event_counts_as_often_as_its_weight_says(case: Case, weight: float) -> None:
+@check(KIND, doubt=True)
+def an_event_counts_as_often_as_its_weight_says(case: Case) -> None:
     """Of weight 2 like two events, of weight 0 like none."""
     trial, events = Trial.of(case), case.events
     if not getattr(trial.workload, "weighted", False):
-        pytest.skip("it is not `weighted`")
-    weights = np.where(np.arange(len(events)) % 3 == 0, weight, 1.0)
-    copies = np.repeat(np.arange(len(events)), weights.astype(int))
-    alike = case.weighted(events.take(copies), np.ones(len(copies)))
-    for phase in trial.phases:
+        skip("it is not `weighted`")
+    for phase, weight in itertools.product(trial.phases, (2.0, 0.0)):
+        weights = np.where(np.arange(len(events)) % 3 == 0, weight, 1.0)
+        copies = np.repeat(np.arange(len(events)), weights.astype(int))
+        alike = case.weighted(events.take(copies), np.ones(len(copies)))
         law = f"an event of weight {weight:g} to count like {weight:g} events"
         given = case.weighted(events, weights)
         trial.compare(phase, (given, _all(given)), (alike, _all(alike)), law)
@@ -230,9 +245,14 @@ def _small_batches(case: Case) -> Iterator[tuple[str, Events]]:
         yield "an event without items alone", case.without_items(events.part(0, 1), 0)
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_losses_and_gradients_are_finite(case: Case, precision: str) -> None:
+@check(KIND, doubt=True)
+def losses_and_gradients_are_finite(case: Case) -> None:
     """Of any batch, in training mode, also under autocast (train.precision)."""
+    for precision in ("float32", "bfloat16"):
+        _finite_gradients(case, precision)
+
+
+def _finite_gradients(case: Case, precision: str) -> None:
     trial = Trial.of(case)
     trial.model.train()
     reached: set[str] = set()

@@ -7,12 +7,11 @@ import itertools
 from functools import partial
 from typing import TYPE_CHECKING
 
-import pytest
-
 from crpipe.config.loading import validate
-from crpipe.contract.cases import Case, refuse
+from crpipe.contract.cases import Case, check
 from crpipe.core.errors import ConfigError, CrpipeError, FormatError
 from crpipe.events.batch import Events, concatenate
+from crpipe.train.answers import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +38,8 @@ def rows_of(reader: CheckedReader, path: Path) -> Events | None:
     return concatenate(blocks) if blocks else None
 
 
-def test_rows_are_as_the_layout_says(case: Case) -> None:
+@check(KIND)
+def rows_are_as_the_layout_says(case: Case) -> None:
     """Columns, types, shapes and legal values are those of the layout."""
     reader = case.reader()
     for path in case.files:
@@ -58,7 +58,8 @@ def _legal(method: str, path: Path, name: str, values: np.ndarray, low: float, h
         refuse(method, f"{name} within {low:g} to {high:g} in {path.name}", f"{bad[0]}")
 
 
-def test_totals_are_the_sums_of_rows(case: Case) -> None:
+@check(KIND)
+def totals_are_the_sums_of_rows(case: Case) -> None:
     """The file's own account, which the split compares with what was read."""
     reader = case.reader()
     for path in case.files:
@@ -69,7 +70,8 @@ def test_totals_are_the_sums_of_rows(case: Case) -> None:
             refuse(f"{reader.name}.totals", f"{read}, as rows gave for {path.name}", f"{counted}")
 
 
-def test_rows_are_the_same_each_time(case: Case) -> None:
+@check(KIND)
+def rows_are_the_same_each_time(case: Case) -> None:
     """A second pass, and a reader of its own, give the same bytes; passes at once do not mix."""
     reader, other = case.reader(), case.reader()
     for path in case.files:
@@ -85,7 +87,8 @@ def test_rows_are_the_same_each_time(case: Case) -> None:
             refuse(f"{reader.name}.rows", "two passes at once to be independent", "rows that differ")
 
 
-def test_blocks_that_were_given_stay_as_they_are(case: Case) -> None:
+@check(KIND)
+def blocks_that_were_given_stay_as_they_are(case: Case) -> None:
     """The engine holds blocks while it reads on: no buffer may be used twice."""
     reader = case.reader()
     for path in case.files:
@@ -94,7 +97,8 @@ def test_blocks_that_were_given_stay_as_they_are(case: Case) -> None:
             refuse(f"{reader.name}.rows", "blocks that stay as they were given", "one that changed later")
 
 
-def test_reading_changes_no_file(case: Case) -> None:
+@check(KIND)
+def reading_changes_no_file(case: Case) -> None:
     """A raw file is verified once, and read by several workers."""
     reader = case.reader()
     for path in case.files:
@@ -105,16 +109,20 @@ def test_reading_changes_no_file(case: Case) -> None:
             refuse(f"{reader.name}.rows", f"{path.name} unchanged", "other bytes after it was read")
 
 
-@pytest.mark.parametrize("left", _CUTS)
-def test_a_truncated_file_is_refused_by_its_name(case: Case, tmp_path: Path, left: float) -> None:
+@check(KIND)
+def a_truncated_file_is_refused_by_its_name(case: Case) -> None:
     """Half a file must not pass for a whole one; plain text carries no length, and cannot be judged."""
     whole = case.files[0]
     content = whole.read_bytes()
-    if left and b"\0" not in content:
-        pytest.skip(f"{whole.name} is text: a part of it looks like a whole file")
-    cut = tmp_path / whole.name
-    cut.write_bytes(content[: int(left * len(content))])
-    reader = case.reader()
+    cuts = _CUTS if b"\0" in content else (0.0,)
+    for left in cuts:
+        cut = case.scratch() / whole.name
+        cut.write_bytes(content[: int(left * len(content))])
+        _refuse_cut(case.reader(), cut, left)
+
+
+def _refuse_cut(reader: CheckedReader, cut: Path, left: float) -> None:
+    """Fail unless a reader refuses a file of which so much is left."""
     for method, read in (("rows", rows_of), ("totals", type(reader).totals)):
         error = _error_of(partial(read, reader, cut))
         what = f"an error that names {cut.name}, cut to {left:.0%}"
@@ -137,7 +145,8 @@ def _error_of(read: Callable[[], object]) -> Exception | None:
     return None
 
 
-def test_an_unknown_option_is_refused_in_one_line(case: Case) -> None:
+@check(KIND)
+def an_unknown_option_is_refused_in_one_line(case: Case) -> None:
     """A misspelt option must not be silence."""
     refuse_unknown_option(case, "reader")
 

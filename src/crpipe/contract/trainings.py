@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pytest
 import torch
 
 from crpipe.campaign.campaign import Campaign
 from crpipe.config.loading import validate
-from crpipe.contract.cases import Case, refuse
+from crpipe.contract.cases import Case, check, skip
 from crpipe.core.errors import CrpipeError, MissingExtra
 from crpipe.core.files import sha256
 from crpipe.core.paths import MANIFEST
@@ -27,6 +28,7 @@ from crpipe.inference.checkpoints import open_its_reader, open_model
 from crpipe.inference.export import CONFIG, Exportable, export_model
 from crpipe.inference.predictor import Predictor
 from crpipe.source.side_tables import stage_tables
+from crpipe.train.answers import phases_of, refuse
 from crpipe.train.checkpoints import CheckpointStore
 from crpipe.train.link_plan import LinkPlan
 from crpipe.train.loop import Trainer
@@ -66,7 +68,7 @@ def tiny_campaign(case: Case, folder: Path) -> Campaign:
     """Write the events of a case as the shards of a campaign of one range."""
     given, workload = case.config, case.workload()
     tree = given.model_dump(mode="json", exclude_unset=True)
-    repeats = max(phase.repeat for phase in workload.phases())
+    repeats = max(phase.repeat for phase in phases_of(workload))
     train = {key: value for key, value in tree.get("train", {}).items() if key in _KEPT}
     train |= {"epochs": 2 * repeats, "warmup_steps": 1, "log_steps": 2, "snapshot_steps": 2, "device": "cpu"}
     train |= {"validate_steps": 3} if isinstance(workload, Validates) else {}
@@ -125,17 +127,18 @@ def train(case: Case, campaign: Campaign, stop: StopRequest | None = None) -> Sa
 @cache
 def finished(case: Case) -> tuple[Campaign, Saved]:
     """Train a case to its end, once for all tests: they only read what it left."""
-    campaign = tiny_campaign(case, case.folder / "finished")
+    campaign = tiny_campaign(case, case.scratch())
     return campaign, train(case, campaign)
 
 
-def test_a_killed_training_ends_in_the_same_bytes(case: Case, tmp_path: Path) -> None:
+@check(KIND)
+def a_killed_training_ends_in_the_same_bytes(case: Case) -> None:
     """Killed between two snapshots and begun again, it ends as one that nobody interrupted."""
     _, uninterrupted = finished(case)
-    killed = tiny_campaign(case, tmp_path)
+    killed = tiny_campaign(case, case.scratch())
     with suppress(_Killed):
         train(case, killed, _KillAfter(_KILLED_AFTER))
-        pytest.skip("too few events for a training of four steps; name larger files, or a smaller batch")
+        skip("too few events for a training of four steps; name larger files, or a smaller batch")
     torch.manual_seed(99)
     np.random.seed(99)  # noqa: NPY002 - a process of its own has another state
     resumed = train(case, killed)
@@ -146,7 +149,8 @@ def test_a_killed_training_ends_in_the_same_bytes(case: Case, tmp_path: Path) ->
         refuse(case.plugin(KIND), "the same checkpoint after a kill and a resume", other)
 
 
-def test_corrections_are_buffers_and_measured_without_themselves(case: Case) -> None:
+@check(KIND)
+def corrections_are_buffers_and_measured_without_themselves(case: Case) -> None:
     """A fit gives the same for the same events; a calibration changes no deviation, so it may be repeated."""
     campaign, saved = finished(case)
     trained = open_model(campaign, saved.path)
@@ -171,25 +175,26 @@ def test_corrections_are_buffers_and_measured_without_themselves(case: Case) -> 
         refuse(case.plugin(KIND), "`fit` and `calibrate` to change buffers alone", "other weights")
 
 
-def test_a_checkpoint_predicts(case: Case) -> None:
+@check(KIND)
+def a_checkpoint_predicts(case: Case) -> None:
     """Options, tables and weights of a checkpoint are enough: histograms are there in training alone."""
     campaign, saved = finished(case)
     trained = open_model(campaign, saved.path)
     Predictor(trained, torch.device("cpu")).predict(case.events, 1, campaign.layout)
 
 
-@pytest.mark.slow
-def test_an_export_is_whole_and_the_same_each_time(case: Case, tmp_path: Path) -> None:
+@check(KIND, slow=True)
+def an_export_is_whole_and_the_same_each_time(case: Case) -> None:
     """Graphs, which the workload compares with its model, are listed, load without torch, and have a card."""
     if not isinstance(case.workload(), Exportable):
-        pytest.skip("it has no `graphs`")
+        skip("it has no `graphs`")
     campaign, saved = finished(case)
-    folders = [tmp_path / "once", tmp_path / "again"]
+    folders = [case.scratch(), case.scratch()]
     for folder in folders:
         try:
             export_model(campaign, saved.path, folder, NullProgress())
         except MissingExtra as error:
-            pytest.skip(str(error))
+            skip(str(error))
     method = f"{case.plugin(KIND)}.graphs"
     written = [
         {str(path.relative_to(each)): sha256(path) for path in each.rglob("*") if path.is_file()}
@@ -201,16 +206,18 @@ def test_an_export_is_whole_and_the_same_each_time(case: Case, tmp_path: Path) -
     changed = [name for name in written[0] if written[0][name] != written[1].get(name)]
     if changed:
         refuse(method, "the same bytes each time", f"another {changed[0]}")
-    onnxruntime: Any = pytest.importorskip("onnxruntime")
+    if find_spec("onnxruntime") is None:
+        skip("onnxruntime is not installed")
+    onnxruntime: Any = import_module("onnxruntime")
     for path in folders[0].glob("*.onnx"):
         onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
 
-@pytest.mark.slow
-def test_graphs_that_differ_from_the_model_are_refused(case: Case, tmp_path: Path) -> None:
+@check(KIND, slow=True)
+def graphs_that_differ_from_the_model_are_refused(case: Case) -> None:
     """A workload compares each graph with its model: of weights that are NaN no graph can be right."""
     if not isinstance(case.workload(), Exportable):
-        pytest.skip("it has no `graphs`")
+        skip("it has no `graphs`")
     campaign, saved = finished(case)
     trained = open_model(campaign, saved.path)
     workload: Any = trained.workload
@@ -219,9 +226,9 @@ def test_graphs_that_differ_from_the_model_are_refused(case: Case, tmp_path: Pat
         for weight in trained.model.parameters():
             weight.fill_(torch.nan)
     try:
-        workload.graphs(trained.model, origin, tmp_path)
+        workload.graphs(trained.model, origin, case.scratch())
     except MissingExtra as error:
-        pytest.skip(str(error))
+        skip(str(error))
     except CrpipeError:
         return
     refuse(f"{case.plugin(KIND)}.graphs", "CheckpointError for a graph that differs from its model", "none")

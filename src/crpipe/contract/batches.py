@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
-import inspect
 import random
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -13,36 +11,17 @@ import numpy as np
 import torch
 
 from crpipe.config.loading import validate
-from crpipe.contract.cases import Case, refuse
-from crpipe.contract.test_reader import refuse_unknown_option, same_events
-from crpipe.core.errors import ConfigError
-from crpipe.inference.export import Exportable
+from crpipe.contract.cases import Case, check
+from crpipe.contract.readers import refuse_unknown_option, same_events
+from crpipe.core.errors import ConfigError, PluginError
+from crpipe.inference.members import unused_members
 from crpipe.setup.compatibility import check_fit
-from crpipe.train.workload import (
-    WORKLOAD_MEMBERS,
-    Baseline,
-    Calibrates,
-    Fits,
-    Generates,
-    Histograms,
-    ShowsEvents,
-    UsesHistograms,
-    UsesTables,
-    Validates,
-    WritesTable,
-)
+from crpipe.train.answers import collated, refuse
 
 if TYPE_CHECKING:
     from crpipe.train.workload import Batch
 
 KIND = "workload"
-OPTIONAL = (
-    *(UsesTables, UsesHistograms, Fits, Baseline, Histograms, Validates, Calibrates, WritesTable),
-    *(ShowsEvents, Generates),
-    Exportable,
-)
-_ALONE = ("weighted", "wanted_histograms")  # optional attributes that belong to no method
-_NEAR = 0.8
 _SEED = (1, 2, 3)
 
 
@@ -56,12 +35,8 @@ def same_batches(one: Batch, other: Batch) -> bool:
     )
 
 
-def _members(protocol: type) -> set[str]:
-    names = {name for name in vars(protocol) if not name.startswith("_")}
-    return names | {name for name in inspect.get_annotations(protocol) if not name.startswith("_")}
-
-
-def test_it_fits_its_reader(case: Case) -> None:
+@check(KIND)
+def it_fits_its_reader(case: Case) -> None:
     """Columns, weights, tables, histograms and phases are what the reader and the configuration give."""
     tree = case.config.model_dump(mode="json", exclude_unset=True)
     tree.setdefault("source", {})["tables"] = {name: str(path) for name, path in case.tables.items()}
@@ -72,30 +47,21 @@ def test_it_fits_its_reader(case: Case) -> None:
         refuse(case.plugin(KIND), f"what fits {case.plugin('reader')}", str(error))
 
 
-def test_optional_members_are_whole_and_have_their_names(case: Case) -> None:
+@check(KIND, doubt=True)
+def optional_members_are_whole_and_have_their_names(case: Case) -> None:
     """A member that is misspelt, or one of two that belong together, is not used, and nobody is told."""
-    workload = case.workload()
-    names = {name for name in dir(workload) if not name.startswith("_")}
-    members_of_protocols = {*WORKLOAD_MEMBERS, *_ALONE}
-    for protocol in OPTIONAL:
-        members = _members(protocol)
-        members_of_protocols |= members
-        methods = {name for name in members if inspect.isfunction(getattr(protocol, name, None))}
-        if names & methods and not members <= names:
-            lacking, there = sorted(members - names), sorted(names & members)
-            refuse(case.plugin(KIND), f"{lacking[0]} beside {there[0]}", f"{there[0]} alone")
-    for name in sorted(names - members_of_protocols):
-        near = difflib.get_close_matches(name, sorted(members_of_protocols - names), n=1, cutoff=_NEAR)
-        if near:
-            refuse(f"{case.plugin(KIND)}.{name}", f"the name {near[0]}", f"{name}, which nothing calls")
+    for name, why in unused_members(case.workload()):
+        raise PluginError(f"{case.plugin(KIND)}.{name}: nothing calls it; {why}")
 
 
-def test_an_unknown_option_is_refused_in_one_line(case: Case) -> None:
+@check(KIND, doubt=True)
+def an_unknown_option_is_refused_in_one_line(case: Case) -> None:
     """A misspelt option must not be silence."""
     refuse_unknown_option(case, KIND)
 
 
-def test_size_is_a_number_for_each_event_alone(case: Case) -> None:
+@check(KIND)
+def size_is_a_number_for_each_event_alone(case: Case) -> None:
     """[N] whole numbers, which do not depend on the other events."""
     workload, events = case.workload(), case.events
     method = f"{case.plugin(KIND)}.size"
@@ -113,20 +79,18 @@ def test_size_is_a_number_for_each_event_alone(case: Case) -> None:
         refuse(method, "the same size in any batch", "another one among other events")
 
 
-def test_collate_gives_tensors_on_the_cpu(case: Case) -> None:
+@check(KIND)
+def collate_gives_tensors_on_the_cpu(case: Case) -> None:
     """{name: tensor}; float64 would double what a model of float32 computes, or be refused by it."""
     method, workload = f"{case.plugin(KIND)}.collate", case.workload()
-    batch = workload.collate(case.events, np.arange(len(case.events)), _SEED)
-    if not isinstance(batch, dict):
-        refuse(method, "a dict of tensors", type(batch).__name__)
+    batch = collated(workload, case.events, np.arange(len(case.events)), _SEED)
     for name, value in batch.items():
-        if not isinstance(value, torch.Tensor) or value.device.type != "cpu":
-            refuse(method, f"{name!r} as a tensor on the CPU", type(value).__name__)
         if value.dtype == torch.float64:
             refuse(method, f"{name!r} of float32", "float64")
 
 
-def test_collate_follows_from_its_arguments(case: Case) -> None:
+@check(KIND)
+def collate_follows_from_its_arguments(case: Case) -> None:
     """The same bytes again, in another process's state of random numbers, and by another workload."""
     method, workload, events = f"{case.plugin(KIND)}.collate", case.workload(), case.events
     index = np.random.default_rng(1).permutation(len(events))
@@ -153,7 +117,8 @@ def _generators() -> dict[str, Any]:
     }
 
 
-def test_collate_changes_no_event(case: Case) -> None:
+@check(KIND)
+def collate_changes_no_event(case: Case) -> None:
     """The same events are collated again in the next epoch, and read by other threads meanwhile."""
     method, workload = f"{case.plugin(KIND)}.collate", case.workload()
     for index in (np.arange(len(case.events)), np.arange(len(case.events))[::-1].copy()):
@@ -167,7 +132,8 @@ def test_collate_changes_no_event(case: Case) -> None:
             refuse(method, "tensors of its own for each batch", "tensors that a later call changed")
 
 
-def test_collate_at_the_same_time(case: Case) -> None:
+@check(KIND)
+def collate_at_the_same_time(case: Case) -> None:
     """Several threads make batches beside the training (load.collate_workers)."""
     workload, events = case.workload(), case.events
     index = np.arange(len(events))

@@ -7,24 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pytest
 import torch
 
-from crpipe.contract.cases import Case, refuse
-from crpipe.contract.test_reader import same_events
+from crpipe.contract.cases import Case, check, skip
+from crpipe.contract.readers import same_events
+from crpipe.core.errors import PluginError
 from crpipe.events.batch import Events
 from crpipe.inference.event_displays import show_events
-from crpipe.inference.measured import measure
+from crpipe.inference.measured import Measurement, measure
 from crpipe.inference.predictor import (
     Predictor,
-    check_generated,
-    checked_columns,
     predicted_columns,
     table_of,
 )
 from crpipe.report.figure_context import FigureContext, figures_of
 from crpipe.split.hashing import identities
 from crpipe.statistics.groups import group_numbers
+from crpipe.train.answers import check_generated, checked_columns, refuse, unmeasured
 from crpipe.train.workload import (
     Baseline,
     Generates,
@@ -87,7 +86,8 @@ def _same(one: Columns, other: Columns, *, exactly: bool = False) -> str:
     return ""
 
 
-def test_predictions_follow_from_their_arguments(case: Case) -> None:
+@check(KIND)
+def predictions_follow_from_their_arguments(case: Case) -> None:
     """The same for the same seed; events and weights stay as they were."""
     trained, events = case.trained(), copy.deepcopy(case.events)
     method = f"{trained.name}.predict"
@@ -111,13 +111,14 @@ def test_predictions_follow_from_their_arguments(case: Case) -> None:
         refuse(method, "multiplicities of uint32", f"{prediction.multiplicity.dtype}")
 
 
-def test_a_prediction_does_not_depend_on_the_other_events(case: Case) -> None:
+@check(KIND, doubt=True)
+def a_prediction_does_not_depend_on_the_other_events(case: Case) -> None:
     """One event alone, and all in another order, have the predictions that they have together."""
     trained, events = case.trained(), case.events
     method = f"{trained.name}.predict"
     whole = _columns(events, _predict(case, trained, events))
     if _same(whole, _columns(events, _predict(case, trained, events, seed=2)), exactly=True):
-        pytest.skip("it draws random numbers")
+        skip("it draws random numbers")
     mixed = np.random.default_rng(5).permutation(len(events))
     apart = _same(
         {n: v[mixed] for n, v in whole.items()},
@@ -134,7 +135,8 @@ def test_a_prediction_does_not_depend_on_the_other_events(case: Case) -> None:
             refuse(method, f"the same for event {number} alone as among others", apart)
 
 
-def test_predictions_have_the_same_columns_for_any_events(case: Case) -> None:
+@check(KIND)
+def predictions_have_the_same_columns_for_any_events(case: Case) -> None:
     """Of one event, of one without items, and beside the columns that identify an event."""
     trained, events = case.trained(), case.events
     whole = _predict(case, trained, events)
@@ -152,12 +154,13 @@ def test_predictions_have_the_same_columns_for_any_events(case: Case) -> None:
                 refuse(f"{trained.name}.predict", f"{name} finite, or NaN where nobody knows it", "infinity")
 
 
-def test_a_validation_has_a_number_for_each_event(case: Case) -> None:
+@check(KIND)
+def a_validation_has_a_number_for_each_event(case: Case) -> None:
     """What validation_metrics declare, [N] each, the same for the same seed."""
     trained, events = case.trained(), case.events
     workload = trained.workload
     if not isinstance(workload, Validates):
-        pytest.skip("it has no `validate`")
+        skip("it has no `validate`")
 
     def measure() -> Columns:
         torch.manual_seed(7)
@@ -187,35 +190,44 @@ def _sized(truth: Events, prediction: Events | Columns, count: int) -> tuple[Eve
     return bare, {name: values[index] for name, values in prediction.items()}
 
 
-def _score(case: Case, trained: LoadedModel, pair: tuple[Events, Any], folder: Path) -> dict[str, float]:
+def _score(case: Case, trained: LoadedModel, pair: tuple[Events, Any], folder: Path) -> Measurement:
     """Score as an evaluation does; a truth of columns has no items."""
     truth = weighed(pair[0], case.layout.weight)
     folder.mkdir(exist_ok=True)
     with figures_of(FigureContext("contract", copies=False)), WorkloadCall(trained.workload, "score", truth):
         group = group_numbers([truth.columns[name] for name in case.layout.group])
-        return measure(trained.workload.score(truth, pair[1], folder), group, f"{trained.name}.score").numbers
+        return measure(trained.workload.score(truth, pair[1], folder), group, f"{trained.name}.score")
 
 
-def _judge(case: Case, trained: LoadedModel, truth: Events, numbers: dict[str, float], what: str) -> None:
+def _judge(case: Case, trained: LoadedModel, truth: Events, measured: Measurement, what: str) -> None:
     """Fail where a declared number that the events are enough for is missing, or not finite.
 
     A baseline may lack what it does not predict, such as an uncertainty.
     """
     groups = len(np.unique(identities([truth.columns[name] for name in case.layout.group])))
-    for metric in trained.workload.metrics:
-        if metric.groups > groups or metric.needs or (what == BASELINE and metric.name not in numbers):
-            continue
-        if not np.isfinite(numbers.get(metric.name, np.nan)):
-            refuse(
-                f"{trained.name}.score",
-                f"a finite {metric.name}, which `metrics` declares, of {what} of {len(truth)} events",
-                f"{numbers.get(metric.name, sorted(numbers))}",
-            )
+    metrics = [
+        each
+        for each in trained.workload.metrics
+        if not each.needs and (what != BASELINE or each.name in measured.given())
+    ]
+    for sentence in unmeasured(f"{trained.name}.score", metrics, measured.given(), groups):
+        raise PluginError(f"{sentence} (of {what} of {len(truth)} events)")
 
 
-@pytest.mark.slow  # it makes all figures, several times
-def test_scores_of_model_and_baseline_are_finite(case: Case, tmp_path: Path) -> None:
+@check(KIND, slow=True)  # it makes all figures
+def a_score_of_all_events_is_whole(case: Case) -> None:
+    """The declared numbers, of all events, as an evaluation asks for them."""
+    trained, events, folder = case.trained(), case.events, case.scratch()
+    truth, prediction = _sized(events, _predict(case, trained, events), len(events))
+    numbers = _score(case, trained, (truth, prediction), folder)
+    _judge(case, trained, truth, numbers, "predictions")
+    _whole_figures(f"{trained.name}.score", folder)
+
+
+@check(KIND, slow=True)  # it makes all figures, several times
+def scores_of_model_and_baseline_are_finite(case: Case) -> None:
     """All declared numbers, of all events and of few; figures are written; nothing is changed."""
+    folder = case.scratch()
     trained, events = case.trained(), case.events
     predictions: dict[str, Events | Columns] = {"predictions": _predict(case, trained, events)}
     if isinstance(trained.workload, Baseline):
@@ -230,9 +242,9 @@ def test_scores_of_model_and_baseline_are_finite(case: Case, tmp_path: Path) -> 
         sizes = _FEW[:1] if what == BASELINE else _FEW
         for count in (*(few for few in sizes if few < len(events)), len(events)):
             truth, few = _sized(events, prediction, count)
-            numbers = _score(case, trained, (truth, few), tmp_path / f"{count}-{what.split()[-1]}")
+            numbers = _score(case, trained, (truth, few), folder / f"{count}-{what.split()[-1]}")
             _judge(case, trained, truth, numbers, what)
-    _whole_figures(f"{trained.name}.score", tmp_path)
+    _whole_figures(f"{trained.name}.score", folder)
 
 
 def _whole_figures(method: str, folder: Path) -> None:
@@ -241,25 +253,27 @@ def _whole_figures(method: str, folder: Path) -> None:
             refuse(method, f"{path.name} to be a whole SVG figure", "one without an end")
 
 
-@pytest.mark.slow
-def test_chosen_events_are_shown(case: Case, tmp_path: Path) -> None:
+@check(KIND, slow=True)
+def chosen_events_are_shown(case: Case) -> None:
     """Places among the events, and numbers with names of their own."""
+    folder = case.scratch()
     trained, events = case.trained(), case.events
     if not isinstance(trained.workload, ShowsEvents):
-        pytest.skip("it has no `shown`")
+        skip("it has no `shown`")
     truth, prediction = _sized(events, _predict(case, trained, events), len(events))
     pair = (weighed(truth, case.layout.weight), prediction)
-    known = _score(case, trained, (truth, prediction), tmp_path)
-    show_events(trained, pair, [events], case.layout.weight, tmp_path, known)
-    _whole_figures(f"{trained.name}.show", tmp_path)
+    known = _score(case, trained, (truth, prediction), folder).numbers
+    show_events(trained, pair, [events], case.layout.weight, folder, known)
+    _whole_figures(f"{trained.name}.show", folder)
 
 
-def test_a_table_of_its_own_is_a_table(case: Case) -> None:
+@check(KIND)
+def a_table_of_its_own_is_a_table(case: Case) -> None:
     """The same columns for any block of events, because all blocks go into one file."""
     trained, events = case.trained(), case.events
     workload = trained.workload
     if not isinstance(workload, WritesTable):
-        pytest.skip("it has no `table`")
+        skip("it has no `table`")
     tables = []
     for few in (events, events.part(0, 1)):
         with WorkloadCall(workload, "table", few):
@@ -272,11 +286,12 @@ def test_a_table_of_its_own_is_a_table(case: Case) -> None:
         )
 
 
-def test_histograms_are_arrays(case: Case) -> None:
+@check(KIND)
+def histograms_are_arrays(case: Case) -> None:
     """Named arrays of numbers for TensorBoard."""
     trained, events = case.trained(), case.events
     if not isinstance(trained.workload, Histograms):
-        pytest.skip("it has no `histograms`")
+        skip("it has no `histograms`")
     with torch.no_grad(), WorkloadCall(trained.workload, "histograms", events):
         histograms = trained.workload.histograms(trained.model, events, torch.Generator().manual_seed(1))
     bad = [name for name, values in histograms.items() if not np.isfinite(np.asarray(values, float)).all()]
@@ -284,12 +299,13 @@ def test_histograms_are_arrays(case: Case) -> None:
         refuse(f"{trained.name}.histograms", "named arrays of finite numbers", f"{bad or 'none'}")
 
 
-def test_generated_events_follow_from_the_seed(case: Case) -> None:
+@check(KIND)
+def generated_events_follow_from_the_seed(case: Case) -> None:
     """The items that were asked for, with the columns that were given; others for another seed."""
     trained, events = case.trained(), case.events
     workload = trained.workload
     if not isinstance(workload, Generates):
-        pytest.skip("it has no `generate`")
+        skip("it has no `generate`")
     asked = Events(
         events.columns, np.zeros(len(events), np.uint32), np.empty((0, len(case.layout.items)), np.float32)
     )

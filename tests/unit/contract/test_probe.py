@@ -1,0 +1,210 @@
+"""The mistakes that people make with a workload, as the commands that they run first speak of them."""
+
+import contextlib
+import re
+from functools import partial
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+import small_lab
+from crpipe.campaign.campaign import Campaign
+from crpipe.cli.app import app
+from crpipe.config.loading import validate
+from crpipe.contract.cases import Case
+from crpipe.contract.checks import CHECKS
+from crpipe.contract.probe import check_first_job, outcomes
+from crpipe.contract.trainings import tiny_campaign
+from crpipe.core.errors import CrpipeError
+from crpipe.train.link import train_link
+from told import Told
+
+SOURCE = Path(small_lab.__file__).read_text()
+MEAN = "mean = (wrong * weight).sum() / weight.sum()"
+RETURNED = 'return mean, {"squared": mean.detach()}'
+ENERGY = '"energy": torch.from_numpy(energy)'
+# The line, the mistake, and the sentence; None: a first job only warns of it.
+MISTAKES = {
+    "the scalar alone": (RETURNED, "return mean", r"the loss of phase fit: expected \(scalar, metrics\)"),
+    "a metric that is a float": (
+        RETURNED,
+        'return mean, {"squared": mean.item()}',
+        "the loss of phase fit: expected the metric squared as a detached scalar tensor, found float",
+    ),
+    "a loss for each event": (RETURNED, "return wrong, {}", r"expected a scalar, .*, found a tensor \[\d+\]"),
+    "a sum": (MEAN, "mean = (wrong * weight).sum()", "expected a mean over the events, found a sum: "),
+    "arrays": (
+        ENERGY,
+        '"energy": energy',
+        "collate: expected 'energy' as a tensor on the CPU, found float32",
+    ),
+    "events changed in place": (
+        "x, charge = part.items.T\n",
+        "x, charge = part.items.T\n        charge += 1\n",
+        "collate: expected its events and index unchanged, found other values after the call",
+    ),
+    "torch's generator": (
+        ENERGY,
+        '"energy": torch.from_numpy(energy) + 1e-3 * torch.randn(len(part))',
+        "collate: expected random numbers from `seed` alone, found a draw from the process",
+    ),
+    "an optimizer that torch has not": (
+        'OptimizerSpec("adam"',
+        'OptimizerSpec("adamw2"',
+        "OptimizerSpec: kind",
+    ),
+    "half of the network": (
+        "lambda model: model.parameters()",
+        'lambda model: model["each"].parameters()',
+        "phases: expected every parameter in a phase, or frozen by the model, found whole.weight in none",
+    ),
+    "one phase": (
+        'return [Phase("fit", lambda model: model.parameters(), self.loss, adam, average=True)]',
+        'return Phase("fit", lambda model: model.parameters(), self.loss, adam, average=True)',
+        "phases: expected a list of Phase, found Phase",
+    ),
+    "baseline misspelt": (
+        "def baseline(",
+        "def baselin(",
+        r"HitEnergy.baselin: nothing calls it; did you mean baseline\?",
+    ),
+    "an option class of another name": (
+        "class HitEnergyOptions(",
+        "class EnergyOptions(",
+        r"HitEnergy takes options, but .* has no class HitEnergyOptions",
+    ),
+    "items that do not add up": (
+        "return Events(events.columns, multiplicity.astype(np.uint32), items)",
+        "return Events(events.columns, multiplicity.astype(np.uint32), items[1:])",
+        r"HitEnergy.generate .*items: expected \d+, the sum of the multiplicities, found \d+",
+    ),
+    "a score of another name": (
+        'return {"bias": float(',
+        'return {"bia": float(',
+        r"score: expected a finite bias, which `metrics` declares, found bia; did you mean bias\?",
+    ),
+    "a score that is NaN": (
+        'return {"bias": float(np.average(',
+        'return {"bias": float("nan") * float(np.average(',
+        "score: expected a finite bias, which `metrics` declares, found one that is not finite",
+    ),
+    "a figure that fails": (
+        'return {"bias": float(',
+        'self.new_figure()\n        return {"bias": float(',
+        r"HitEnergy.score failed on \d+ events.*: AttributeError: .* no attribute .new_figure.",
+    ),
+}
+DOUBTED = ("half of the network", "baseline misspelt")
+
+
+@pytest.fixture
+def lab(tmp_path, monkeypatch):
+    """Write the small package, changed, and its configuration: lab(name, right, wrong) -> the file's name."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "10000")
+
+    def write(number, right="", wrong=""):
+        assert right in SOURCE
+        module = f"probed_{number}"
+        (tmp_path / f"{module}.py").write_text(SOURCE.replace(right, wrong, 1) if right else SOURCE)
+        source = {"uri": "synthetic://", "reader": f"{module}:HitFiles", "simulator": f"{module}:HitMaker"}
+        tree = {
+            "run": "small",
+            "source": source,
+            "ranges": {"first": 0, "last": 1, "step": 2},
+            "load": {"batch_events": 20},
+            "train": {"workload": f"{module}:HitEnergy", "device": "cpu", "threads": 1},
+        }
+        (tmp_path / "crpipe.yaml").write_text(yaml.safe_dump(tree))
+        return module
+
+    return write
+
+
+def probe(*words):
+    """Run the command; return its output, and the sentence that ended it."""
+    done = CliRunner().invoke(app, ["plan", "--probe", "--steps", "5", *words])
+    assert done.exception is None or isinstance(done.exception, CrpipeError | SystemExit), done.exception
+    return done.stdout, str(done.exception or "")
+
+
+@pytest.mark.slow  # together they take 10 s
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_one_sentence_before_anything_runs(name, lab):
+    right, wrong, sentence = MISTAKES[name]
+    lab([*MISTAKES].index(name), right, wrong)
+    text, error = probe()
+    assert re.search(sentence, error) or re.search(sentence, " ".join(text.split())), (text, error)
+    assert "\n" not in error
+
+
+def test_what_passes_what_is_not_there_and_how_fast_it_trains(lab):
+    module = lab("right")
+    text, error = probe()
+    assert error == ""
+    assert re.search(rf"workload {module}:HitEnergy: \d\d checks passed$", text, re.MULTILINE)
+    assert "failed" not in text
+    assert "  fit, fit_events: for a workload whose model holds a simple method" in text
+    assert "baseline" not in text.partition("one batch from")[0]
+    assert "part of a step" in text
+    assert not Path("results").exists()
+
+
+def test_the_verb_of_earlier_versions_names_its_successor():
+    done = CliRunner().invoke(app, ["probe", "--steps", "5"])
+    assert done.exit_code == 2
+    assert "crpipe probe is now crpipe plan --probe, with the same options" in done.output
+
+
+def changed(config, workload):
+    """Return a configuration with another workload."""
+    tree = config.model_dump(mode="json", exclude_unset=True)
+    tree["train"]["workload"] = workload
+    return validate(tree)
+
+
+def campaign_of(module, folder):
+    """Return a campaign with a split range of the small package, as its first job sees it."""
+    source = {"uri": "synthetic://", "reader": f"{module}:HitFiles", "simulator": f"{module}:HitMaker"}
+    tree = {
+        "run": "small",
+        "source": source,
+        "ranges": {"first": 0, "last": 1, "step": 2},
+        "load": {"batch_events": 20},
+        "train": {"workload": f"{module}:HitEnergy"},
+    }
+    return tiny_campaign(Case(validate(tree)), folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["a sum", "events changed in place", "a score of another name", *DOUBTED])
+def test_the_first_job_refuses_it_before_its_first_step(name, lab, tmp_path):
+    right, wrong, sentence = MISTAKES[name]
+    campaign = campaign_of(lab("right"), tmp_path / "campaign")
+    module = lab(f"first_{[*MISTAKES].index(name)}", right, wrong)
+    campaign = Campaign.open(changed(campaign.config, f"{module}:HitEnergy"))
+    heard, (link, *_) = Told(), campaign.chain.names
+    refused = contextlib.nullcontext() if name in DOUBTED else pytest.raises(CrpipeError, match=sentence)
+    with refused:
+        train_link(campaign, link, heard, first=partial(check_first_job, campaign, link, heard))
+    if name in DOUBTED:
+        assert re.search(f"warning: .*{sentence}", str(heard))
+    else:
+        assert not list(campaign.paths.store(link).glob("*.pt"))
+
+
+def test_a_first_job_checks_once(lab, tmp_path):
+    campaign = campaign_of(lab("once"), tmp_path / "campaign")
+    calls, (link, *_) = [], campaign.chain.names
+    for _ in range(2):
+        train_link(campaign, link, Told(), first=lambda: calls.append(link))
+    assert calls == [link]
+
+
+def test_no_check_begins_after_the_time_is_over(lab):
+    case = Case(campaign_of(lab("late"), Path("late")).config)
+    results = outcomes(case, CHECKS[:3], Told(), 1e-9)
+    assert [each.skipped for each in results[1:]] == ["no time within 0 s"] * 2
