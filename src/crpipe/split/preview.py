@@ -229,11 +229,20 @@ def suggest_from_files(
     )
 
 
-def _recommended(counts: dict[int, int]) -> Iterator[str]:
-    """Yield the smallest tabulated threshold that at most one of a thousand events exceeds."""
+def recommended_threshold(counts: dict[int, int]) -> tuple[int, float]:
+    """Return the smallest tabulated threshold that at most one of a thousand events exceeds, and which share.
+
+    counts: events by multiplicity, not empty.
+    """
     least = quantile_of(counts, _RECOMMENDED)
     threshold = next(value for value in _candidates(max(least, 1)) if value >= least)
     aside = sum(events for value, events in counts.items() if value > threshold) / sum(counts.values())
+    return threshold, aside
+
+
+def _recommended(counts: dict[int, int]) -> Iterator[str]:
+    """Yield what to paste for the recommended threshold."""
+    threshold, aside = recommended_threshold(counts)
     yield f"recommended: at most 0.1% of the events are set aside (here {aside:.3%}); to paste:"
     yield "split:"
     yield f"  threshold: {threshold}"

@@ -89,9 +89,12 @@ def test_wrong_options(call, option, said):
 
 
 def test_questions_have_defaults_and_a_wrong_answer_is_asked_again(call, tmp_path, data):
-    answers = ["muons", str(data), f"{data}/{{range}}/*.parquet", "", "", "", "", "first", ""]
+    answers = [f"{data}x", str(data), "", "", "mions", "muons", "", "", "", "", "first", ""]
     said = call("init", "trial", answers=answers)
-    assert "write --uri" in said
+    assert f"[{data}/{{range}}/*.parquet]" in said
+    assert said.count("an answer is needed here") == 1  # of the workload: no reader reads an empty file
+    assert "did you mean" in said
+    assert "--workload mions: not known" in said
     tree = settings(tmp_path / "trial")
     assert tree["source"]["uri"] == f"{data}/{{range}}/*.parquet"
     assert tree["ranges"] == {"first": 0, "last": 7, "step": 4}
@@ -106,7 +109,7 @@ def test_doctor_without_a_configuration_says_so(call):
 
 def test_doctor_fails_with_what_to_type(call, tmp_path):
     call(*SYNTHETIC)
-    named = ("--config", "trial/config/config.yaml", "--config", "trial/crpipe.yaml")
+    named = ("--config", "trial/crpipe.yaml")
     assert "fail  " not in call(*named, "doctor")
     found = json.loads(call(*named, "doctor", "--json"))["findings"]
     assert {"configuration", "results", "runs", "source", "token"} <= {one["name"] for one in found}
