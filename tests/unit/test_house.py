@@ -31,7 +31,7 @@ BUDGET = {
     "source": (23, 5625),
     "split": (14, 3775),
     "loading": (5, 1145),
-    "report": (21, 5145),
+    "report": (22, 5430),
     "train": (16, 4080),
     "inference": (14, 3160),
     "statistics": (6, 870),
@@ -39,7 +39,7 @@ BUDGET = {
     "setup": (6, 1510),
     "workloads": (72, 14745),
     "workflow": (7, 1595),
-    "cli": (8, 2200),
+    "cli": (8, 2210),
     "api": (2, 515),
     "contract": (9, 1600),
 }

@@ -192,33 +192,38 @@ def page_charts(campaign: Campaign) -> Iterator[Chart]:
 
 
 def plot_progress(campaign: Campaign) -> list[Path]:
-    """Plot ``progress.svg``: the evaluations' numbers over the chain; nothing while nothing was evaluated.
-
-    When the evaluations hold no number at all, the figure says so.
-    """
+    """Plot ``progress.svg``: the evaluations' numbers over the chain; nothing while nothing was evaluated."""
     newest = list(evaluations(campaign))
     if not newest:
         return []
+    with style(), figures_of(_context(campaign)):
+        return [save(progress_figure(campaign, newest), campaign.paths.figures() / "progress.svg")]
+
+
+def progress_figure(campaign: Campaign, newest: Sequence[Evaluation]) -> Figure:
+    """Plot the numbers of evaluations, newest first, over the chain, in the style of the block around it.
+
+    When the evaluations hold no number at all, the figure says so.
+    """
     # Each number once, those of the newest evaluation first.
     by_name = {row.name: row for one in newest for row in one.shown()}
     has_number = {name for one in newest for name, row in one.rows.items() if row.numbers}
     measures = [row for name, row in by_name.items() if name in has_number][:MOST_PANELS]
-    with style(), figures_of(_context(campaign)):
-        rows = max(1, -(-len(measures) // 2))
-        figure = new_figure(0.6 + 2.3 * rows)
-        axes = list(figure.subplots(rows, 2, sharex=True, squeeze=False).flat)
-        for axis, measure in zip(axes, measures, strict=False):
-            _progress(axis, measure, newest[::-1])
-        for axis in axes[len(measures) :]:
-            axis.set_visible(False)
-        if not measures:
-            figure.suptitle("the evaluations hold no numbers: too few held-out events for any metric")
-        last = " (the last: outliers)" if campaign.has_outliers else ""
-        pairs = [pair for axis in axes for pair in zip(*axis.get_legend_handles_labels(), strict=True)]
-        named = {label: line for line, label in pairs}
-        figure.legend(named.values(), named.keys(), loc="outside upper center", ncols=len(COLUMNS))
-        figure.supxlabel(f"links of the chain trained on, of {len(campaign.chain.names)}{last}")
-        return [save(figure, campaign.paths.figures() / "progress.svg")]
+    rows = max(1, -(-len(measures) // 2))
+    figure = new_figure(0.6 + 2.3 * rows)
+    axes = list(figure.subplots(rows, 2, sharex=True, squeeze=False).flat)
+    for axis, measure in zip(axes, measures, strict=False):
+        _progress(axis, measure, newest[::-1])
+    for axis in axes[len(measures) :]:
+        axis.set_visible(False)
+    if not measures:
+        figure.suptitle("the evaluations hold no numbers: too few held-out events for any metric")
+    last = " (the last: outliers)" if campaign.has_outliers else ""
+    pairs = [pair for axis in axes for pair in zip(*axis.get_legend_handles_labels(), strict=True)]
+    named = {label: line for line, label in pairs}
+    figure.legend(named.values(), named.keys(), loc="outside upper center", ncols=len(COLUMNS))
+    figure.supxlabel(f"links of the chain trained on, of {len(campaign.chain.names)}{last}")
+    return figure
 
 
 def _progress(axis: Axes, row: MetricRow, evaluated: Sequence[Evaluation]) -> None:
