@@ -27,6 +27,7 @@ from crpipe.events.shard_records import ShardManifest
 from crpipe.report.evaluations import evaluations
 from crpipe.report.figure_style import COLOURS, FORMATS, inline_svg, page_figure, page_style, style
 from crpipe.report.figures import Chart, progress_figure
+from crpipe.report.status import last_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -67,6 +68,8 @@ def origin(campaign: Campaign, samples: Samples) -> Iterator[tuple[str, str]]:
         yield "checkpoint", str(campaign.paths.store(receipt.range) / receipt.checkpoint)
         yield "sha256", receipt.sha256
         yield "fingerprint", f"{receipt.fingerprint} (all keys that shaped it are below)"
+    if last_command(campaign.paths):
+        yield "command", last_command(campaign.paths)
     yield "code", f"crpipe {__version__}{commit()}; this page"
 
 
