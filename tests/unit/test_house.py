@@ -32,7 +32,7 @@ BUDGET = {
     "split": (14, 3775),
     "loading": (5, 1145),
     "report": (22, 5430),
-    "train": (16, 4080),
+    "train": (16, 4120),
     "inference": (14, 3160),
     "statistics": (6, 870),
     "check": (7, 1655),

@@ -261,7 +261,7 @@ def _curves(panels: Sequence[Panel], rows: Sequence[Row]) -> Figure:
 def _plot_panel(axis: Axes, panel: Panel, rows: Sequence[Row], window: int, *, small: bool = False) -> None:
     """Plot each curve thin, and its mean over some steps thick.
 
-    small: for the page, where long names are cut, and a single value is a dot.
+    A single value is a dot. small: for the page, where long names are cut.
     """
     held_out = panel.curves[0].name.startswith(VALIDATION)
     for series, colour in zip(panel.curves, COLOURS * len(panel.curves), strict=False):
@@ -269,13 +269,14 @@ def _plot_panel(axis: Axes, panel: Panel, rows: Sequence[Row], window: int, *, s
         mean = series if held_out or series.name.endswith(RATE) else smoothed(series, window)
         axis.plot(series.steps, series.values, color=colour, alpha=0.25, linewidth=0.7)
         note(axis.figure, panel.label, series.name, step=series.steps, value=series.values, mean=mean.values)
-        marker = "o" if small and len(mean.steps) == 1 else "none"
+        marker = "o" if len(mean.steps) == 1 else "none"
         label = _words(shorten(_legend(series.name), _LABEL) if small else _legend(series.name))
         axis.plot(mean.steps, mean.values, color=colour, linewidth=1.5, marker=marker, label=label)
     if panel.logarithmic:
         axis.set_yscale("log")
     else:
         _focus(axis, panel.curves, from_zero=not held_out)
+    axis.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 2.5, 5, 10], integer=True))
     axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     _mark_ranges(axis, rows)
     if len(panel.curves) > 1:

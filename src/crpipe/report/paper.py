@@ -70,7 +70,7 @@ def origin(campaign: Campaign, samples: Samples) -> Iterator[tuple[str, str]]:
         yield "fingerprint", f"{receipt.fingerprint} (all keys that shaped it are below)"
     if last_command(campaign.paths):
         yield "command", last_command(campaign.paths)
-    yield "code", f"crpipe {__version__}{commit()}; this page"
+    yield "page made by", f"crpipe {__version__}{commit()}"
 
 
 @cache

@@ -68,13 +68,13 @@ def test_the_first_lines_name_data_checkpoint_and_code(files):
     assert lines["sha256"] == "0" * 64
     assert lines["checkpoint"].endswith(f"store/{files.name(1)}/checkpoint-k-0.pt")
     assert lines["data"] == f"file:///data/{{range}}/*.parquet: 2 ranges, {files.name(0)} to {files.name(1)}"
-    assert f"crpipe {crpipe.__version__}" in lines["code"]
+    assert f"crpipe {crpipe.__version__}" in lines["page made by"]
 
 
 def test_before_anything_ran_there_is_nothing_of_a_checkpoint(tmp_path):
     campaign = CampaignFiles(tmp_path, ranges=1).campaign
     assert input_samples(campaign) == {}
-    assert [label for label, _ in origin(campaign, {})] == ["model", "data", "code"]
+    assert [label for label, _ in origin(campaign, {})] == ["model", "data", "page made by"]
 
 
 def test_figures_have_captions_and_links_from_where_the_page_is(files, tmp_path):
