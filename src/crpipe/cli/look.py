@@ -72,7 +72,7 @@ def status(
 
     if (watch and (as_json or html is not None)) or (every is not None and not watch):
         raise typer.BadParameter("SECONDS belongs to --watch, and --watch to the table in the terminal")
-    config = Settings.campaign()
+    config = Settings.campaign(options="installed")
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
     def look(width: int) -> str:
@@ -195,7 +195,7 @@ def summary(
     """Show the campaign's sums, their check, and how good the final checkpoint is."""
     from crpipe.report.summary import render_summary, summary_json
 
-    state = _state(Settings.campaign())
+    state = _state(Settings.campaign(options="installed"))
     if as_json:
         print(summary_json(state))
     else:
@@ -222,8 +222,7 @@ def report(
     from crpipe.report.compare import read_runs
     from crpipe.report.page import write_page
 
-    config = Settings.campaign()
-    state = _state(config)
+    state = _state(Settings.campaign(options="installed"))
     beside = read_runs(state.campaign.paths, [other])[0] if other else None
     print(write_page(state, out or state.campaign.paths.report(), other=beside))
 
@@ -246,7 +245,7 @@ def figures(
     from crpipe.campaign.campaign import Campaign
     from crpipe.report.figures import plot_figures, plot_progress
 
-    campaign = Campaign.open(Settings.campaign(), "recorded")
+    campaign = Campaign.open(Settings.campaign(options="installed"), "recorded")
     for path in plot_progress(campaign) if progress else plot_figures(campaign):
         print(path)
 
