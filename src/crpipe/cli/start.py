@@ -392,9 +392,10 @@ def inspect(
 ) -> None:
     """Show what a file holds: schema, rows, multiplicities, first events with items."""
     from crpipe.campaign.readers import configured_reader
+    from crpipe.setup.init import included_reader
     from crpipe.split.inspect import facts_of, inspect_file
 
-    choice = configured_reader(Settings.config())
+    choice = configured_reader(Settings.config()) if Settings.is_named() else included_reader(file)
     if as_json:
         print(json.dumps(asdict(facts_of(file, rows, choice)), indent=1, default=str))
     else:
@@ -414,22 +415,26 @@ def suggest(
         typer.Argument(
             metavar="FILE …",
             readable=False,
-            help="raw files or directories; default: the ranges that are split",
+            help="raw files or directories; default: the ranges that are split, else some of the source",
         ),
     ] = None,
 ) -> None:
     """Show what each threshold would set aside, and the memory of a batch below it."""
+    from crpipe.campaign.campaign import Campaign
+    from crpipe.campaign.readers import configured_reader
+    from crpipe.core.causes import is_present
+    from crpipe.source.suggestions import suggest_ranges
     from crpipe.split.preview import suggest_from_files, suggest_threshold
 
     config = Settings.config()
-    if files:
-        from crpipe.campaign.readers import configured_reader
-
-        show(suggest_from_files(files, configured_reader(config), config.load.batch_events, Terminal()))
-        return
-    from crpipe.campaign.campaign import Campaign
-
-    show(suggest_threshold(Campaign.open(config)))
+    if not files:
+        campaign = Campaign.open(config)
+        split = any(is_present(campaign.paths.multiplicity(name)) for name in campaign.ranges)
+        files = [] if split else [*suggest_ranges(config.source.uri, config.source.files).paths]
+        if not files:
+            show(suggest_threshold(campaign))
+            return
+    show(suggest_from_files(files, configured_reader(config), config.load.batch_events, Terminal()))
 
 
 @verb(

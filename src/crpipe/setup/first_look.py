@@ -16,7 +16,7 @@ from crpipe.campaign.readers import ReaderChoice, fitting_readers
 from crpipe.core.errors import CrpipeError
 from crpipe.core.files import GIB, free_bytes
 from crpipe.core.text import counted, number
-from crpipe.report.run_time import GOOD_STEPS
+from crpipe.report.run_time import better_sizes
 from crpipe.split.parts import add_counts
 from crpipe.split.preview import recommended_threshold
 
@@ -29,7 +29,6 @@ SECONDS = 5.0  # of reading
 _BLOCKS = 4  # of each file
 _ENOUGH = 500  # held-out groups that resolve most numbers
 _MOST_SHARE = 0.2  # of the groups that are held out
-_LEAST_BATCH, _MOST_PASSES = 64, 50
 _FEW_EVENTS = 1_000_000  # fewer are trained on in one link
 _WARM_UP = 0.1  # share of the steps
 
@@ -152,23 +151,21 @@ def choose(
 
 
 def _steps(config: Config, events: float, per_step: int) -> Iterator[tuple[str, tuple[Any, str]]]:
-    """Choose batch, passes and what follows from the steps, so that there are about GOOD_STEPS of them."""
+    """Choose batch, passes and what follows from the steps, so that there are enough of them."""
     if events > _FEW_EVENTS:
         return
-    batch, least = config.load.batch_events, min(_LEAST_BATCH, config.load.batch_events)
-    while batch > least and events * _MOST_PASSES < GOOD_STEPS * batch * per_step:
-        batch = max(least, batch // 2)
-    a_pass = events / (batch * per_step)
-    passes = min(_MOST_PASSES, max(config.train.epochs, math.ceil(GOOD_STEPS / a_pass)))
-    steps = max(1, round(passes * a_pass))
+    train, load = config.train, config.load
+    batch, passes = better_sizes(load.batch_events, 1, events / (load.batch_events * per_step))
+    passes = max(passes, train.epochs)
+    steps = max(1, round(passes * events / (batch * per_step)))
     takes = f", {per_step} for a step" if per_step > 1 else ""
-    if batch != config.load.batch_events:
+    if batch != load.batch_events:
         yield "load.batch_events", (batch, f"{events / batch:.0f} batches in a pass over all events{takes}")
-    if passes != config.train.epochs:
+    if passes != train.epochs:
         yield "train.epochs", (passes, f"about {number(steps)} steps in all")
-    if config.train.ranges_per_link:
+    if train.ranges_per_link:
         yield "train.ranges_per_link", (0, f"about {number(round(events))} events: few enough for one link")
-    if config.train.warmup_steps > _WARM_UP * steps:
+    if train.schedule != "one_cycle" and train.warmup_steps > _WARM_UP * steps:
         yield "train.warmup_steps", (max(1, int(_WARM_UP * steps)), f"a tenth of about {number(steps)} steps")
-    if 10 * config.train.validate_steps > steps:  # 0: never
+    if 10 * train.validate_steps > steps:  # 0: never
         yield "train.validate_steps", (max(1, steps // 10), "about ten times in the training")

@@ -150,12 +150,24 @@ def find_files(answers: Answers, folder: Path) -> tuple[Answers, SuggestedRanges
 
 def plugins_of(answers: Answers) -> list[Plugins]:
     """Name what reads the files, among the included workloads and readers, and fits with the answers."""
-    included = {name: config.readers for name, config in init_configs().items()}
     return [
         each
-        for each in fitting_plugins(answers.sample, included)
+        for each in fitting_plugins(answers.sample, _included())
         if answers.workload in ("", each.workload) and answers.reader in ("", each.reader)
     ]
+
+
+def _included() -> dict[str, Mapping[str, Mapping[str, Any]]]:
+    return {name: config.readers for name, config in init_configs().items()}
+
+
+def included_reader(path: Path) -> ReaderChoice | None:
+    """Return the one included reader that reads a file; None for none, or several."""
+    plugins = fitting_plugins([path], _included())
+    if len(plugins) != 1:
+        return None
+    tables = {name: Path(at) for name, at in plugins[0].tables.items()}
+    return ReaderChoice(plugins[0].reader, {}, tables)
 
 
 def complete(answers: Answers, folder: Path) -> tuple[Answers, list[str]]:

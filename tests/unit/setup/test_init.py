@@ -25,6 +25,7 @@ from crpipe.setup.init import (
     compose,
     extras_of,
     fit_to_files,
+    included_reader,
     init_configs,
     lacking_tables,
     profiles_here,
@@ -286,6 +287,13 @@ def test_workload_reader_and_sizes_come_from_the_files(bundles, tmp_path):
         assert f"chosen for your files: {why}" in written
         assert any(line.split()[0] == f"{key}:" for line in shown[1:])
     assert load_config([*_written(tmp_path, written)]).train.epochs == 50
+
+
+def test_a_file_of_an_included_reader_is_inspected_without_a_configuration(bundles, tmp_path):
+    assert included_reader(next(bundles.rglob("*.parquet"))).name == READER
+    (tmp_path / "other.parquet").write_text("x")
+    assert included_reader(tmp_path / "other.parquet") is None
+    assert included_reader(tmp_path / "none.parquet") is None
 
 
 def test_answers_win_over_what_the_files_say(bundles, tmp_path):
