@@ -219,8 +219,12 @@ class CheckedReader:
 
 def fitting_readers(name: str, path: Path, tables: Tables) -> list[str]:
     """Name the readers in the folder of the reader ``name`` that read a file, with their own defaults."""
-    declared = _declared(name, format_of(path).name)
-    return [each for each in declared if _can_read(each, path, tables)]
+    return [each for each in readers_of_format(name, path) if _can_read(each, path, tables)]
+
+
+def readers_of_format(name: str, path: Path) -> list[str]:
+    """Name the readers in the folder of the reader ``name`` that declare the format of a file."""
+    return _declared(name, format_of(path).name)
 
 
 def _fitting(name: str, file_format: str, path: Path, tables: Tables) -> str:

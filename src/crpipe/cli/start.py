@@ -102,7 +102,8 @@ def init(
         )
     tree, reasons, sizes = new.fit_to_files(tree, answers)
     shown = [] if asks else notes  # else while it asked
-    written = new.start_campaign(folder, new.render(tree, reasons), profiles=profiles, force=force)
+    text, counts = new.render(tree, reasons), tree["ranges"]["last"] == "auto"
+    written = new.start_campaign(folder, text, profiles=profiles, counts=counts, force=force)
     show("\n".join([*shown, *sizes, *written]))
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crpipe.campaign.readers import ReaderChoice, fitting_readers
+from crpipe.campaign.readers import ReaderChoice, fitting_readers, readers_of_format
 from crpipe.core.errors import CrpipeError
 from crpipe.core.files import GIB, free_bytes
 from crpipe.core.text import counted, number
@@ -42,6 +42,12 @@ class Plugins:
     tables: Mapping[str, str] = field(default_factory=dict)
 
 
+def largest(paths: Sequence[Path]) -> Path | None:
+    """Return the largest of the files that are there."""
+    there = [path for path in paths if path.is_file()]
+    return max(there, key=lambda each: each.stat().st_size, default=None)
+
+
 def fitting_plugins(
     paths: Sequence[Path], included: Mapping[str, Mapping[str, Mapping[str, Any]]]
 ) -> list[Plugins]:
@@ -52,10 +58,9 @@ def fitting_plugins(
     A side table is taken where it lies under its usual name, in the
     folder of the file or one of the two above.
     """
-    there = [path for path in paths if path.is_file()]
-    if not there:
+    path = largest(paths)
+    if path is None:
         return []
-    path = max(there, key=lambda each: each.stat().st_size)
     plugins: list[Plugins] = []
     for name, listed in included.items():
         readers: dict[str, Plugins] = {}
@@ -69,6 +74,23 @@ def fitting_plugins(
         known = [readers[each] for each in listed if each in readers]
         plugins += known or readers.values()
     return plugins
+
+
+def refusals(path: Path, included: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, str]:
+    """Describe why the first reader of each workload does not read a file, by workload.
+
+    Those of another format are left out; side tables are taken as by ``fitting_plugins``.
+    """
+    reasons: dict[str, str] = {}
+    for name, listed in included.items():
+        for reader, about in listed.items():
+            tables = _tables_near(path, about.get("tables", {}))
+            try:
+                if reader in readers_of_format(reader, path):
+                    next(iter(ReaderChoice(reader, {}, tables).open().rows(path)), None)
+            except (CrpipeError, OSError) as error:
+                reasons.setdefault(name, str(error).removeprefix(f"{path}: "))
+    return reasons
 
 
 def _tables_near(path: Path, names: Mapping[str, str]) -> dict[str, Path]:
@@ -138,7 +160,8 @@ def choose(
     """
     if threshold and not sizes.fixed:
         value, aside = recommended_threshold(sizes.counts)
-        yield "split.threshold", (value, f"{aside:.2%} of the events that were read have more {sizes.item}")
+        share = f"{aside:.2%} of the events" if aside else "none of the events"
+        yield "split.threshold", (value, f"{share} that were read have more {sizes.item}")
     fraction, groups = config.split.validation_fraction, sizes.groups
     if groups * fraction < _ENOUGH:
         fraction = min(_MOST_SHARE, max(fraction, math.ceil(100 * _ENOUGH / max(groups, 1)) / 100))
@@ -160,7 +183,10 @@ def _steps(config: Config, events: float, per_step: int) -> Iterator[tuple[str, 
     steps = max(1, round(passes * events / (batch * per_step)))
     takes = f", {per_step} for a step" if per_step > 1 else ""
     if batch != load.batch_events:
-        yield "load.batch_events", (batch, f"{events / batch:.0f} batches in a pass over all events{takes}")
+        yield (
+            "load.batch_events",
+            (batch, f"{math.ceil(events / batch)} batches in a pass over all events{takes}"),
+        )
     if passes != train.epochs:
         yield "train.epochs", (passes, f"about {number(steps)} steps in all")
     if train.ranges_per_link:

@@ -22,7 +22,8 @@ from crpipe.config.reference import comment, entries, scalar
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import atomic_write, disk_errors, make_folder
 from crpipe.core.ranges import Range
-from crpipe.setup.first_look import choose, fitting_plugins, measure_sizes
+from crpipe.events.file_formats import format_of
+from crpipe.setup.first_look import choose, fitting_plugins, largest, measure_sizes, refusals
 from crpipe.source.suggestions import pattern_of, suggest_ranges
 from crpipe.source.uris import host_and_path, scheme_of
 
@@ -52,6 +53,8 @@ SHOWN = (
     "train.epochs",
     "train.gpus",
 )
+_NO_WORKLOAD = "--workload: not given; write one of {}, or module:Name"
+_OWN_READER = "write one for it (docs/workload.md), or have the files made as docs/own-data.md shows"
 _RANGES = {"first": 0, "last": 99_999, "step": 1000}
 _HEADER = """\
 # Most people change four of these keys: train.epochs, load.batch_events, split.threshold and
@@ -116,7 +119,7 @@ def find_init_config(workload: str) -> InitConfig:
     """Find what a workload begins with, by short name or ``module:Name``; raise ConfigError for others."""
     configs = init_configs()
     if not workload:
-        raise ConfigError(f"--workload: not given; write one of {', '.join(configs)}, or module:Name")
+        raise ConfigError(_NO_WORKLOAD.format(", ".join(configs)))
     if workload in configs:
         return configs[workload]
     if ":" in workload:
@@ -186,12 +189,26 @@ def complete(answers: Answers, folder: Path) -> tuple[Answers, list[str]]:
             raise ConfigError(f"--reader: several read these files: {names}; name the one of their columns")
         answers = with_plugins(answers, plugins[0])
         lines.append(f"read by {answers.reader}; workload {answers.workload}")
+    if not answers.workload:
+        raise ConfigError("\n".join([_NO_WORKLOAD.format(", ".join(init_configs())), *_unread(answers)]))
     init_config = find_init_config(answers.workload)
     usual = init_config.synthetic.get("ranges", _RANGES) if answers.simulated else _RANGES
     ranges = {**usual, **suggestion.ranges, **answers.ranges}
     if "skip" in ranges:
         ranges = _with_skip(ranges, suggestion.ranges)
     return replace(answers, ranges=ranges), lines
+
+
+def _unread(answers: Answers) -> list[str]:
+    """Describe why no included reader reads the files; empty without files, and where some do."""
+    path = largest(answers.sample)
+    if path is None or plugins_of(answers):
+        return []
+    form = format_of(path)
+    return [
+        f"no included reader reads {path}, {form.words}; {form.remedy or _OWN_READER}",
+        *(f"  as {name}: {text}" for name, text in refusals(path, _included()).items()),
+    ]
 
 
 def with_plugins(answers: Answers, plugins: Plugins) -> Answers:
@@ -409,13 +426,18 @@ def has_workflow(folder: Path) -> bool:
 
 
 def start_campaign(
-    folder: Path, configuration: str, *, profiles: Iterable[str] = (), force: bool = False
+    folder: Path,
+    configuration: str,
+    *,
+    profiles: Iterable[str] = (),
+    counts: bool = False,
+    force: bool = False,
 ) -> list[str]:
     """Write a campaign's configuration, and the workflow where the folder has none or with ``force``.
 
-    profiles: of clusters, written beside it where they are missing. Return what was written and what to type
-    next, as lines. Nothing is written where a file with other content is in the way; ``force`` keeps it as
-    NAME.old.
+    profiles: of clusters, written beside it where they are missing. counts: whether the files are to be
+    counted before a plan. Return what was written and what to type next, as lines. Nothing is written where a
+    file with other content is in the way; ``force`` keeps it as NAME.old.
     """
     whole = force or not has_workflow(folder)
     workflow = {
@@ -434,6 +456,7 @@ def start_campaign(
         *here,
         f"  (edit {CONFIGURATION})",
         "  crpipe doctor   # this machine, the source of the files, what is missing",
+        *(["  crpipe count    # the files, for ranges.last: auto"] if counts else []),
         "  crpipe plan     # what will run",
         "  crpipe run      # run it; the same command continues after any stop",
     ]

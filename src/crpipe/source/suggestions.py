@@ -60,7 +60,7 @@ def suggest_ranges(uri: str, files: str = "") -> SuggestedRanges:
         count = len(read_list(Path(files)))
         if not count:
             raise ConfigError(f"source.files: {files}: the list names no file; write one path on each line")
-        listed = _flat(files, count, "files in the list")
+        listed = _flat(files, count, "in the list")
         return replace(listed, paths=_spread(read_list(Path(files))))
     if not folder or pattern.kind is Kind.RANGE_LISTS:
         return SuggestedRanges("")
@@ -125,7 +125,7 @@ def _ranges_of(source: SourceFiles) -> SuggestedRanges | None:
     location, names = pattern.whole(), source.names()
     if not names:
         return None
-    suggestion = _flat(location.pattern, len(names), f"files in {location.folder}")
+    suggestion = _flat(location.pattern, len(names), f"in {location.folder}")
     return replace(suggestion, paths=_spread([f"{location.folder}/{name}" for name in names]))
 
 
@@ -161,7 +161,7 @@ def _in_ranges(source: SourceFiles, ranges: Sequence[Range]) -> SuggestedRanges:
 def _numbered(pattern: SourcePattern, numbers: Sequence[int]) -> SuggestedRanges:
     first, last = numbers[0], numbers[-1]
     missing = last - first + 1 - len(numbers)
-    text = f"{len(numbers)} files {pattern.file_name(first)} to {pattern.file_name(last)}"
+    text = f"{counted(len(numbers), 'file')} {pattern.file_name(first)} to {pattern.file_name(last)}"
     if missing:
         text += (
             f"; {missing} numbers between them are missing, which stops their ranges: name them in "
@@ -175,7 +175,7 @@ def _numbered(pattern: SourcePattern, numbers: Sequence[int]) -> SuggestedRanges
 
 def _flat(what: str, count: int, where: str) -> SuggestedRanges:
     ranges = {"first": 0, "last": "auto", "step": _step(count)}
-    return SuggestedRanges(f"{count} {where} ({what})", ranges, count)
+    return SuggestedRanges(f"{counted(count, 'file')} {where} ({what})", ranges, count)
 
 
 def _step(files: int) -> int:
@@ -267,9 +267,9 @@ def _describe_missing(folder: Path) -> str:
 
 
 def _number_uri(folder: Path, names: list[str]) -> str:
-    """Name files that differ by one number alone, ``batch_7.parquet`` or ``batch_07.parquet``; else empty."""
+    """Name several files that differ by one number, ``f_7.parquet`` or ``f_07.parquet``; else empty."""
     parts = [part for name in names if (part := _NUMBER.fullmatch(name))]
-    if len(parts) < len(names) or len({(part[1], part[3]) for part in parts}) != 1:
+    if len(names) == 1 or len(parts) < len(names) or len({(part[1], part[3]) for part in parts}) != 1:
         return ""
     digits = {len(part[2]) for part in parts}
     padded = any(part[2][0] == "0" and len(part[2]) > 1 for part in parts)

@@ -319,6 +319,32 @@ def test_many_events_keep_the_usual_sizes():
     assert {key for key, _ in choose(config, sizes, 3, threshold=False)} <= {"source.disk_budget_gib"}
 
 
+def test_files_that_no_reader_reads_are_refused_with_the_reasons(tmp_path):
+    for name, content in (("a.parquet", None), ("b.gz", b"\x1f\x8bx")):
+        folder = tmp_path / name
+        folder.mkdir()
+        if content is None:
+            pq.write_table(pa.table({"major": [1], "minor": [2]}), folder / name)
+        else:
+            (folder / name).write_bytes(content)
+    with pytest.raises(ConfigError) as error:
+        complete(Answers("", str(tmp_path / "a.parquet")), tmp_path)
+    assert "--workload: not given" in str(error.value)
+    assert "as muons: no column muons, primary, primary_major_id" in str(error.value)
+    assert "as xec" not in str(error.value)  # whose readers read other formats
+    with pytest.raises(ConfigError, match="packed with gzip .*; unpack it first: gunzip"):
+        complete(Answers("", str(tmp_path / "b.gz")), tmp_path)
+
+
+def test_one_file_is_named_by_any_name_and_a_flat_folder_is_counted_first(tmp_path):
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "run_7.h5").touch()
+    answers, lines = complete(Answers("muons", str(tmp_path / "raw")), tmp_path)
+    assert answers.uri == f"{tmp_path}/raw/*.h5"
+    assert lines == [f"found: 1 file in {tmp_path}/raw (*.h5)"]
+    assert any("crpipe count" in line for line in start_campaign(tmp_path / "trial", "run: x", counts=True))
+
+
 @pytest.mark.slow
 def test_batches_of_a_step_are_those_of_the_workload():
     for name, starter in init_configs().items():
