@@ -360,6 +360,8 @@ def run(
     targets, more = given[:cut], given[cut:]
     if targets and links:
         raise typer.BadParameter("name a TARGET or --links N, not both")
+    if cores and cores != "all" and not (cores.isascii() and cores.isdecimal() and int(cores)):
+        raise typer.BadParameter(f"--cores {cores}: expected 1 or more, or all")
     request = RunRequest(
         files=Settings.config_files(),
         overrides=Settings.overrides,

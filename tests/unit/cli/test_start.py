@@ -196,6 +196,12 @@ def test_a_target_beside_links_is_refused(asked):
     assert asked("train_all", "--links", "2").exit_code == 2
 
 
+@pytest.mark.parametrize("cores", ["0", "-1", "many"])
+def test_without_a_core_nothing_would_ever_run(asked, cores):
+    done = asked("--cores", cores)
+    assert (done.exit_code, asked("--cores", "all").cores) == (2, "all")
+
+
 def test_another_directory_is_refused_by_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, ["run"])
