@@ -14,7 +14,7 @@ DOCS = REPOSITORY / "docs"
 def blocks():
     """Collect the files and commands of the page, in their order."""
     text = (DOCS / "own-data.md").read_text()
-    return re.findall(r"^```(yaml|python|bash)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    return re.findall(r"^```(yaml|bash)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
 @pytest.fixture

@@ -38,7 +38,8 @@ RUN_BY = {
     "docs/install.md": dict.fromkeys(("bash", "sh"), "tests/unit/test_docs_install.py"),
     "docs/migration.md": dict.fromkeys(("yaml", "bash"), "tests/unit/test_docs_migration.py"),
     "docs/operations.md": {"bash": OPERATIONS},
-    "docs/own-data.md": dict.fromkeys(("yaml", "bash"), STEPS),
+    "docs/own-data.md": {"python": "tests/unit/test_docs_own_data.py"}
+    | dict.fromkeys(("yaml", "bash"), STEPS),
     "docs/pelican.md": {"yaml": HERE},
     "docs/physics.md": {"yaml": HERE},
     "docs/training.md": dict.fromkeys(("yaml", "python", "bash"), TRAINING),

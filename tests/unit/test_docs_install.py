@@ -29,7 +29,7 @@ def test_the_commands_of_the_page_run_in_an_empty_folder(tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "empty" / "trial" / "Snakefile").exists()
+    assert (tmp_path / "empty" / "trial" / "workflow" / "Snakefile").exists()
 
 
 def test_what_ci_does_not_run_says_why_and_when_it_was_tried():

@@ -17,7 +17,7 @@ from snakemake.shell import shell as job_shell
 
 from crpipe.core.causes import machine_error
 from crpipe.core.errors import MachineError, code_of
-from crpipe.core.files import make_folder, disk_errors
+from crpipe.core.files import disk_errors, make_folder, write_text
 from crpipe.report.failures import kinds_of
 from crpipe.core.journal import ends_of
 from crpipe.workflow import slurm
@@ -90,6 +90,11 @@ def begin_jobs():
             handler.addFilter(
                 lambda record: not STOP.number
             )  # what is stopped has not failed
+    with contextlib.suppress(
+        OSError, MachineError
+    ):  # `status` names it; a full disk stops no job
+        make_folder(PATHS.command().parent)
+        write_text(PATHS.command(), f"{shlex.join(WORDS)}\n")
     RUN.began = True
     if RUN.monitor is not None:
         log_for_person(logs_line(CAMPAIGN, logger.handlers))

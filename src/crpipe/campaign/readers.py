@@ -217,11 +217,25 @@ class CheckedReader:
         return Events(block.columns, block.multiplicity, np.ascontiguousarray(block.items))
 
 
-def _fitting(name: str, file_format: str, path: Path, tables: Tables) -> str:
-    """Name the readers in the folder of the reader ``name`` that declare a format, and can read this file.
+def fitting_readers(name: str, path: Path, tables: Tables) -> list[str]:
+    """Name the readers in the folder of the reader ``name`` that read a file, with their own defaults."""
+    return [each for each in readers_of_format(name, path) if _can_read(each, path, tables)]
 
-    Where none of them can, those that read the format; empty where there are none.
-    """
+
+def readers_of_format(name: str, path: Path) -> list[str]:
+    """Name the readers in the folder of the reader ``name`` that declare the format of a file."""
+    return _declared(name, format_of(path).name)
+
+
+def _fitting(name: str, file_format: str, path: Path, tables: Tables) -> str:
+    """Name the readers beside ``name`` for a format: those that can read the file, else all; or nothing."""
+    declared = _declared(name, file_format)
+    fits = [each for each in declared if _can_read(each, path, tables)]
+    return f"such files are read with source.reader: {' or '.join(fits or declared)}" if declared else ""
+
+
+def _declared(name: str, file_format: str) -> list[str]:
+    """Name the readers in the folder of the reader ``name`` that declare a format."""
     home = import_module(name.partition(":")[0])
     package = import_module(home.__package__ or home.__name__)
     folder = package.__name__.rpartition(".")[2]
@@ -230,16 +244,14 @@ def _fitting(name: str, file_format: str, path: Path, tables: Tables) -> str:
         modules = [
             import_module(each.name) for each in iter_modules(package.__path__, f"{package.__name__}.")
         ]
-    declared = [
+    return [
         f"{module.__name__}:{each}"
         for module in modules
         for each, kind in vars(module).items()
-        if getattr(kind, "__module__", "") == module.__name__ and file_format in getattr(kind, "formats", ())
+        if getattr(kind, "__module__", "") == module.__name__
+        and each[0] != "_"
+        and file_format in getattr(kind, "formats", ())
     ]
-    fits = [each for each in declared if _can_read(each, path, tables)]
-    if not declared:
-        return ""
-    return f"such files are read with source.reader: {' or '.join(fits or declared)}"
 
 
 def _can_read(name: str, path: Path, tables: Tables) -> bool:

@@ -213,12 +213,18 @@ def report(
     out: Annotated[
         Path | None, typer.Option(readable=False, help="where to write it; default runs/<run>/report.html")
     ] = None,
+    other: Annotated[
+        str,
+        typer.Option("--with", help="another run to show beside this one", autocompletion=completing(runs)),
+    ] = "",
 ) -> None:
-    """Write one HTML page: sums, quality, plots, ranges, jobs, failures, configuration, versions."""
+    """Write one HTML page: what was trained, quality, figures, sums, ranges, failures, configuration."""
+    from crpipe.report.compare import read_runs
     from crpipe.report.page import write_page
 
     state = _state(Settings.campaign(options="installed"))
-    print(write_page(state, out or state.campaign.paths.report()))
+    beside = read_runs(state.campaign.paths, [other])[0] if other else None
+    print(write_page(state, out or state.campaign.paths.report(), other=beside))
 
 
 @verb(

@@ -75,81 +75,126 @@ def init(
     first: Annotated[str, typer.Option(help="first file number")] = "",
     last: Annotated[str, typer.Option(help="last file number, or auto")] = "",
     step: Annotated[str, typer.Option(help="file numbers in one range")] = "",
+    profile: Annotated[
+        list[str] | None,
+        typer.Option(help="cluster whose profile to write: slurm, htcondor; default: what submits from here"),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="ask nothing: take the defaults")] = False,
     force: Annotated[
         bool, typer.Option("--force", help="replace files with other content; each is kept as NAME.old")
     ] = False,
 ) -> None:
-    """Write crpipe.yaml, and the workflow with its profiles into a folder that has none."""
-    from crpipe.setup.init import Answers, complete, compose, lacking_tables, render, start_campaign
+    """Look at the raw files; write crpipe.yaml with sizes that fit, and the workflow where it is missing."""
+    from crpipe.setup import init as new
 
+    profiles = new.profiles_here(profile or ())
     numbers = {name: _number(name, text) for name, text in zip(_RANGES, (first, last, step), strict=True)}
     ranges = {name: value for name, value in numbers.items() if value is not None}
-    answers = Answers(workload, uri, files, reader, simulator, results, run, ranges, _tables(table or ()))
+    answers = new.Answers(workload, uri, files, reader, simulator, results, run, ranges, _tables(table or ()))
     asks = not yes and _can_ask()
     if asks:
         answers = _asked(answers, folder)
-    answers, notes = complete(answers, folder)
-    tree = compose(answers)
-    lacking = lacking_tables(tree)
+    answers, notes = new.complete(answers, folder)
+    tree = new.compose(answers)
+    lacking = new.lacking_tables(tree)
     if lacking:
         words = " ".join(f"--table {name}=URI" for name in lacking)
         raise ConfigError(
             f"source.tables: {tree['source']['reader']} needs {', '.join(lacking)}; add {words}"
         )
+    tree, reasons, sizes = new.fit_to_files(tree, answers)
     shown = [] if asks else notes  # else while it asked
-    show("\n".join([*shown, *start_campaign(folder, render(tree), force=force)]))
+    text, counts = new.render(tree, reasons), tree["ranges"]["last"] == "auto"
+    written = new.start_campaign(folder, text, profiles=profiles, counts=counts, force=force)
+    show("\n".join([*shown, *sizes, *written]))
 
 
 def _can_ask() -> bool:
     return sys.stdin.isatty()
 
 
-def _asked(answers: Answers, folder: Path) -> Answers:
-    """Ask for what no option named; a wrong answer is asked again."""
-    from crpipe.setup.init import complete, default_run, find_init_config, init_configs
+def _answer(question: str, default: str = "") -> str:
+    """Ask until there is an answer; Enter takes the default, where there is one."""
+    while True:
+        answer: str = typer.prompt(question, default=default, show_default=bool(default)).strip()
+        if answer:
+            return answer
+        show("an answer is needed here; Ctrl-C ends without writing anything")
 
-    workload = answers.workload
-    if not workload:
+
+def _asked(answers: Answers, folder: Path) -> Answers:
+    """Look at the files, then ask for what no option named; a wrong answer is asked again."""
+    from crpipe.setup.init import complete, default_run, find_init_config, init_configs, plugins_of
+
+    if answers.workload:
+        find_init_config(answers.workload)
+    answers = _asked_source(answers, folder)
+    plugins = plugins_of(answers)
+    if not answers.workload:
         for name, init_config in init_configs().items():
             show(f"  {name:10s} {init_config.about}")
-        workload = typer.prompt("workload (one of these, or module:Name)", default=next(iter(init_configs())))
-    init_config = find_init_config(workload)
-    answers = dataclasses.replace(answers, workload=workload)
-    answers = _asked_source(answers, folder)
+        guesses = {each.workload for each in plugins}
+        guess = guesses.pop() if len(guesses) == 1 else ""
+        answers = dataclasses.replace(answers, workload=_asked_workload(guess))
+    init_config = find_init_config(answers.workload)
+    plugins = [each for each in plugins if each.workload == answers.workload]
     if not answers.reader and not answers.simulated:
-        for name, about in init_config.readers.items():
-            show(f"  {name}: {about['about']}")
-        reader = typer.prompt("reader of these files", default=next(iter(init_config.readers), None))
-        answers = dataclasses.replace(answers, reader=reader)
+        abouts = {name: each["about"] for name, each in init_config.readers.items()}
+        for name in dict.fromkeys((*init_config.readers, *(each.reader for each in plugins))):
+            fits = "reads these files" if name in {each.reader for each in plugins} else ""
+            show(f"  {name}: {'; '.join(filter(None, (abouts.get(name), fits)))}")
+        usual = next(iter(init_config.readers), "") if not plugins else ""
+        answer = _answer("reader of these files", plugins[0].reader if len(plugins) == 1 else usual)
+        tables = next((each.tables for each in plugins if each.reader == answer), {})
+        answers = dataclasses.replace(answers, reader=answer, tables={**tables, **answers.tables})
     completed, notes = complete(answers, folder)
     show("\n".join(notes))
     asked = {
-        name: _number(name, typer.prompt(f"ranges.{name}", default=str(completed.ranges[name])))
+        name: _number(name, _answer(f"ranges.{name}", str(completed.ranges[name])))
         for name in _RANGES
         if name not in answers.ranges and not answers.simulated
     }
-    run = answers.run or typer.prompt("name of the run", default=default_run(workload))
-    results = answers.results or typer.prompt("directory of the data", default=f"results/{run}")
+    run = answers.run or _answer("name of the run", default_run(answers.workload))
+    results = answers.results or _answer("directory of the data", f"results/{run}")
     return dataclasses.replace(
         answers, run=run, results=results, ranges={**completed.ranges, **asked, **answers.ranges}
     )
 
 
 def _asked_source(answers: Answers, folder: Path) -> Answers:
-    """Ask where the files are until some are found there."""
-    from crpipe.setup.init import complete
+    """Ask where the files are until some are found there; the pattern that is found is the default."""
+    from crpipe.setup.init import find_files
+    from crpipe.source.suggestions import pattern_near
 
-    while not (answers.uri or answers.files):
-        uri = typer.prompt("raw files: a path, pelican:// or osdf:// with {range} or {number}; synthetic://")
-        tried = dataclasses.replace(answers, uri=uri)
+    question = "raw files: a folder, or a path, pelican:// or osdf:// with {range} or {number}; synthetic://"
+    if answers.uri or answers.files:
+        return find_files(answers, folder)[0]
+    default = pattern_near(Path.cwd())
+    while True:
+        uri = _answer(question, default)
         try:
-            complete(tried, folder)
+            completed, suggestion = find_files(dataclasses.replace(answers, uri=uri), folder)
+        except ConfigError as error:
+            show(str(error))
+            continue
+        if completed.uri == uri or completed.simulated or uri == default:
+            return completed
+        default = completed.uri  # of a folder that was named: to be seen, and confirmed by Enter
+        show(f"found: {suggestion.text}")
+
+
+def _asked_workload(default: str) -> str:
+    """Ask for a workload until it is one."""
+    from crpipe.setup.init import find_init_config
+
+    while True:
+        answer = _answer("workload (one of these, or module:Name)", default)
+        try:
+            find_init_config(answer)
         except ConfigError as error:
             show(str(error))
         else:
-            return tried
-    return answers
+            return answer
 
 
 def _number(name: str, text: str) -> int | str | None:
@@ -367,6 +412,8 @@ def run(
     targets, more = given[:cut], given[cut:]
     if targets and links:
         raise typer.BadParameter("name a TARGET or --links N, not both")
+    if cores and cores != "all" and not (cores.isascii() and cores.isdecimal() and int(cores)):
+        raise typer.BadParameter(f"--cores {cores}: expected 1 or more, or all")
     request = RunRequest(
         files=Settings.config_files(),
         overrides=Settings.overrides,
@@ -400,9 +447,10 @@ def inspect(
 ) -> None:
     """Show what a file holds: schema, rows, multiplicities, first events with items."""
     from crpipe.campaign.readers import configured_reader
+    from crpipe.setup.init import included_reader
     from crpipe.split.inspect import facts_of, inspect_file
 
-    choice = configured_reader(Settings.config())
+    choice = configured_reader(Settings.config()) if Settings.is_named() else included_reader(file)
     if as_json:
         print(json.dumps(asdict(facts_of(file, rows, choice)), indent=1, default=str))
     else:
@@ -422,19 +470,23 @@ def suggest(
         typer.Argument(
             metavar="FILE …",
             readable=False,
-            help="raw files or directories; default: the ranges that are split",
+            help="raw files or directories; default: the ranges that are split, else some of the source",
         ),
     ] = None,
 ) -> None:
     """Show what each threshold would set aside, and the memory of a batch below it."""
+    from crpipe.campaign.campaign import Campaign
+    from crpipe.campaign.readers import configured_reader
+    from crpipe.core.causes import is_present
+    from crpipe.source.suggestions import suggest_ranges
     from crpipe.split.preview import suggest_from_files, suggest_threshold
 
     config = Settings.config()
-    if files:
-        from crpipe.campaign.readers import configured_reader
-
-        show(suggest_from_files(files, configured_reader(config), config.load.batch_events, Terminal()))
-        return
-    from crpipe.campaign.campaign import Campaign
-
-    show(suggest_threshold(Campaign.open(config)))
+    if not files:
+        campaign = Campaign.open(config)
+        split = any(is_present(campaign.paths.multiplicity(name)) for name in campaign.ranges)
+        files = [] if split else [*suggest_ranges(config.source.uri, config.source.files).paths]
+        if not files:
+            show(suggest_threshold(campaign))
+            return
+    show(suggest_from_files(files, configured_reader(config), config.load.batch_events, Terminal()))

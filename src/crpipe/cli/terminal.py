@@ -114,14 +114,18 @@ class Settings:
     @classmethod
     def campaign(cls, *, options: Options = True) -> Config:
         """Read the configuration for a verb that looks at a campaign; raise ConfigError where none is."""
-        chosen = own_files(cls.files) or cls.overrides or is_present(DEFAULTS)
-        if not chosen and not any(is_present(path) for path in _MADE):
+        if not cls.is_named() and not any(is_present(path) for path in _MADE):
             raise ConfigError(
                 f"{Path.cwd()}: no campaign here: no crpipe.yaml, and nothing that a campaign made; "
                 f"{way_to_campaign(Path())}, or name its configuration with --config FILE; `crpipe init` "
                 "makes a new one"
             )
         return cls.config(options=options)
+
+    @classmethod
+    def is_named(cls) -> bool:
+        """Return whether a person, or the directory, names a configuration."""
+        return bool(own_files(cls.files) or cls.overrides or is_present(DEFAULTS))
 
     @classmethod
     def config_files(cls) -> tuple[Path, ...]:

@@ -186,6 +186,10 @@ class Paths:
         """Attempts of train and evaluate, and what they reported."""
         return self.run_dir() / "journal.jsonl"
 
+    def command(self) -> Path:
+        """The command of the last workflow that ran jobs of this run, to type again."""
+        return self.run_dir() / "logs" / "command.log"
+
     def init_from(self) -> Path:
         """Which weights the first link took from ``train.init_from``, and which were left out."""
         return self.run_dir() / "init_from.json"

@@ -106,14 +106,32 @@ def read_runs(paths: Paths, names: Sequence[str]) -> list[RunFiles]:
     return [RunFiles.read(Paths(paths.results, paths.runs, name)) for name in dict.fromkeys(names)]
 
 
-def render_comparison(runs: Sequence[RunFiles]) -> str:
-    """Write what differs between runs: keys, sizes of the training, evaluations, validation."""
-    lines = [
-        *_section("keys that differ", _keys(runs)),
-        *_section("training", _sizes(runs)),
-        *_section("newest evaluation", _metrics(runs)),
-        *_section("last validation in training", _validation(runs)),
+@dataclass(frozen=True, slots=True)
+class ComparedTable:
+    """One table of a comparison: columns (empty where there is nothing to compare), and lines below it."""
+
+    title: str
+    columns: list[Column]
+    notes: list[str]
+
+    def lines(self) -> list[str]:
+        """Lay it out for a terminal."""
+        return [*(table(self.columns, _WIDTH) if self.columns else ()), *self.notes]
+
+
+def compared_tables(runs: Sequence[RunFiles]) -> list[ComparedTable]:
+    """Tabulate what differs between runs: keys, sizes of the training, evaluations, validation."""
+    return [
+        ComparedTable("keys that differ", *_keys(runs)),
+        ComparedTable("training", _sizes(runs), []),
+        ComparedTable("newest evaluation", *_metrics(runs)),
+        ComparedTable("last validation in training", *_validation(runs)),
     ]
+
+
+def render_comparison(runs: Sequence[RunFiles]) -> str:
+    """Write what differs between runs."""
+    lines = [line for each in compared_tables(runs) for line in _section(each.title, each.lines())]
     return "\n".join(lines).rstrip()
 
 
@@ -176,20 +194,23 @@ def _section(title: str, lines: Sequence[str]) -> list[str]:
     return [title, *(f"  {line}" for line in lines), ""]
 
 
-def _keys(runs: Sequence[RunFiles]) -> list[str]:
+_Parts = tuple[list[Column], list[str]]  # columns, and lines below them
+
+
+def _keys(runs: Sequence[RunFiles]) -> _Parts:
     names = sorted({name for run in runs for name in run.keys})
     changed = [name for name in names if len({_value(run.keys, name) for run in runs}) > 1]
     if not changed:
-        return ["none"]
+        return [], ["none"]
     columns = [Column(run.name, [_value(run.keys, name) for name in changed]) for run in runs]
-    return table([Column("key", changed), *columns], _WIDTH)
+    return [Column("key", changed), *columns], []
 
 
 def _value(keys: Mapping[str, Any], name: str) -> str:
     return json.dumps(keys[name]).strip('"') if name in keys else "-"
 
 
-def _sizes(runs: Sequence[RunFiles]) -> list[str]:
+def _sizes(runs: Sequence[RunFiles]) -> list[Column]:
     kinds = {"steps": "step", "events": "events", "items": "items", "skipped steps": "skipped"}
     titles = ["links finished", "last link", *kinds, "events in a step", "processes", "code"]
     columns = []
@@ -198,23 +219,22 @@ def _sizes(runs: Sequence[RunFiles]) -> list[str]:
         cells = [str(len(run.receipts)), last, *(run.total(kind) for kind in kinds.values())]
         cells += [run.events_in_a_step(), "-" if run.processes is None else str(run.processes), run.code]
         columns.append(Column(run.name, cells, right=True))
-    return table([Column("", titles), *columns], _WIDTH)
+    return [Column("", titles), *columns]
 
 
-def _metrics(runs: Sequence[RunFiles]) -> list[str]:
+def _metrics(runs: Sequence[RunFiles]) -> _Parts:
     rows_of = {run.name: run.evaluation.rows if run.evaluation else {} for run in runs}
     by_name = {row.name: row for run in runs if run.evaluation for row in run.evaluation.shown()}
     if not any(run.evaluation for run in runs):
-        return ["none of them is evaluated"]
+        return [], ["none of them is evaluated"]
     columns = [
         Column(run, [rows[name].text(MODEL) if name in rows else "-" for name in by_name])
         for run, rows in rows_of.items()
     ]
     verdicts = [_better(row, runs) for row in by_name.values()]
     titles = [f"{row.title} ({row.direction})" if row.direction else row.title for row in by_name.values()]
-    lines = table([Column("metric", titles), *columns, Column("better", verdicts)], _WIDTH)
     samples = [f"{run.name}: {_sample(run.evaluation)}" for run in runs]
-    return [*lines, *samples]
+    return [Column("metric", titles), *columns, Column("better", verdicts)], samples
 
 
 def _sample(evaluation: Evaluation | None) -> str:
@@ -253,13 +273,13 @@ def _better(metric: MetricRow, runs: Sequence[RunFiles]) -> str:
     return name if word == DIFFERS else f"{name} ({word})" if word == SMALL else word
 
 
-def _validation(runs: Sequence[RunFiles]) -> list[str]:
+def _validation(runs: Sequence[RunFiles]) -> _Parts:
     numbers = [run.validation() for run in runs]
     names = sorted({name for found in numbers for name in found})
     if not names:
-        return ["none of them has any (train.validate_steps)"]
+        return [], ["none of them has any (train.validate_steps)"]
     columns = [
         Column(run.name, [measured(found[name]) if name in found else "-" for name in names], right=True)
         for run, found in zip(runs, numbers, strict=True)
     ]
-    return table([Column("", [name.removeprefix(VALIDATION) for name in names]), *columns], _WIDTH)
+    return [Column("", [name.removeprefix(VALIDATION) for name in names]), *columns], []

@@ -62,6 +62,7 @@ class SourceLook:
 
 Entry = tuple[str, list[str]]  # a label, and its lines
 WARNING, _HELD_OUT = "WARNING", "held out"  # labels
+_NAMED = 3  # numbers of an evaluation
 _ROWS = 1 << 16  # of a table in memory at a time
 
 
@@ -126,7 +127,7 @@ def _expected(shares: str, metrics: Sequence[Metric], groups: int | None) -> Ite
         WARNING,
         [
             f"{expected} held-out events are expected:",
-            f"not enough for {', '.join(short)}",
+            f"not enough for {_first(short)}",
             f"{_needed(metrics)}:",
             "raise split.validation_fraction (or test_fraction), or add files",
         ],
@@ -186,10 +187,16 @@ def _judged_on(campaign: Campaign, split: Sequence[str], metrics: Sequence[Metri
         WARNING,
         [
             f"the {part} events have {counted(groups, 'group')}{seen}:",
-            f"{few} for {', '.join(short)}",
+            f"{few} for {_first(short)}",
             f"{_needed(metrics)}: hold out more in a new results directory and run, or add files",
         ],
     )
+
+
+def _first(names: Sequence[str]) -> str:
+    """Name the first of many numbers, and count the others."""
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {counted(more, 'other number')}" if more > 0 else "")
 
 
 def _needed(metrics: Sequence[Metric]) -> str:

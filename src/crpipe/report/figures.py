@@ -192,33 +192,38 @@ def page_charts(campaign: Campaign) -> Iterator[Chart]:
 
 
 def plot_progress(campaign: Campaign) -> list[Path]:
-    """Plot ``progress.svg``: the evaluations' numbers over the chain; nothing while nothing was evaluated.
-
-    When the evaluations hold no number at all, the figure says so.
-    """
+    """Plot ``progress.svg``: the evaluations' numbers over the chain; nothing while nothing was evaluated."""
     newest = list(evaluations(campaign))
     if not newest:
         return []
+    with style(), figures_of(_context(campaign)):
+        return [save(progress_figure(campaign, newest), campaign.paths.figures() / "progress.svg")]
+
+
+def progress_figure(campaign: Campaign, newest: Sequence[Evaluation]) -> Figure:
+    """Plot the numbers of evaluations, newest first, over the chain, in the style of the block around it.
+
+    When the evaluations hold no number at all, the figure says so.
+    """
     # Each number once, those of the newest evaluation first.
     by_name = {row.name: row for one in newest for row in one.shown()}
     has_number = {name for one in newest for name, row in one.rows.items() if row.numbers}
     measures = [row for name, row in by_name.items() if name in has_number][:MOST_PANELS]
-    with style(), figures_of(_context(campaign)):
-        rows = max(1, -(-len(measures) // 2))
-        figure = new_figure(0.6 + 2.3 * rows)
-        axes = list(figure.subplots(rows, 2, sharex=True, squeeze=False).flat)
-        for axis, measure in zip(axes, measures, strict=False):
-            _progress(axis, measure, newest[::-1])
-        for axis in axes[len(measures) :]:
-            axis.set_visible(False)
-        if not measures:
-            figure.suptitle("the evaluations hold no numbers: too few held-out events for any metric")
-        last = " (the last: outliers)" if campaign.has_outliers else ""
-        pairs = [pair for axis in axes for pair in zip(*axis.get_legend_handles_labels(), strict=True)]
-        named = {label: line for line, label in pairs}
-        figure.legend(named.values(), named.keys(), loc="outside upper center", ncols=len(COLUMNS))
-        figure.supxlabel(f"links of the chain trained on, of {len(campaign.chain.names)}{last}")
-        return [save(figure, campaign.paths.figures() / "progress.svg")]
+    rows = max(1, -(-len(measures) // 2))
+    figure = new_figure(0.6 + 2.3 * rows)
+    axes = list(figure.subplots(rows, 2, sharex=True, squeeze=False).flat)
+    for axis, measure in zip(axes, measures, strict=False):
+        _progress(axis, measure, newest[::-1])
+    for axis in axes[len(measures) :]:
+        axis.set_visible(False)
+    if not measures:
+        figure.suptitle("the evaluations hold no numbers: too few held-out events for any metric")
+    last = " (the last: outliers)" if campaign.has_outliers else ""
+    pairs = [pair for axis in axes for pair in zip(*axis.get_legend_handles_labels(), strict=True)]
+    named = {label: line for line, label in pairs}
+    figure.legend(named.values(), named.keys(), loc="outside upper center", ncols=len(COLUMNS))
+    figure.supxlabel(f"links of the chain trained on, of {len(campaign.chain.names)}{last}")
+    return figure
 
 
 def _progress(axis: Axes, row: MetricRow, evaluated: Sequence[Evaluation]) -> None:
@@ -256,7 +261,7 @@ def _curves(panels: Sequence[Panel], rows: Sequence[Row]) -> Figure:
 def _plot_panel(axis: Axes, panel: Panel, rows: Sequence[Row], window: int, *, small: bool = False) -> None:
     """Plot each curve thin, and its mean over some steps thick.
 
-    small: for the page, where long names are cut, and a single value is a dot.
+    A single value is a dot. small: for the page, where long names are cut.
     """
     held_out = panel.curves[0].name.startswith(VALIDATION)
     for series, colour in zip(panel.curves, COLOURS * len(panel.curves), strict=False):
@@ -264,13 +269,14 @@ def _plot_panel(axis: Axes, panel: Panel, rows: Sequence[Row], window: int, *, s
         mean = series if held_out or series.name.endswith(RATE) else smoothed(series, window)
         axis.plot(series.steps, series.values, color=colour, alpha=0.25, linewidth=0.7)
         note(axis.figure, panel.label, series.name, step=series.steps, value=series.values, mean=mean.values)
-        marker = "o" if small and len(mean.steps) == 1 else "none"
+        marker = "o" if len(mean.steps) == 1 else "none"
         label = _words(shorten(_legend(series.name), _LABEL) if small else _legend(series.name))
         axis.plot(mean.steps, mean.values, color=colour, linewidth=1.5, marker=marker, label=label)
     if panel.logarithmic:
         axis.set_yscale("log")
     else:
         _focus(axis, panel.curves, from_zero=not held_out)
+    axis.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 2.5, 5, 10], integer=True))
     axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     _mark_ranges(axis, rows)
     if len(panel.curves) > 1:

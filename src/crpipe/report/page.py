@@ -5,13 +5,11 @@
 
 from __future__ import annotations
 
-import base64
 import platform
 from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -22,9 +20,11 @@ from crpipe.config.reference import entries
 from crpipe.core.files import write_text
 from crpipe.core.journal import METRICS_BYTES, metric_rows, tail
 from crpipe.core.text import compact, counted, duration, measured, moment, number
+from crpipe.report.compare import RunFiles, compared_tables
 from crpipe.report.evaluations import COLUMNS, compared_with, evaluations, terms_of
 from crpipe.report.figures import RATE, page_charts
 from crpipe.report.jobs import attempts_of, log_addresses, machines, time_spent, usage_of
+from crpipe.report.paper import input_charts, input_samples, origin, pictures
 from crpipe.report.state import destinations_of
 from crpipe.report.status import by_state, facts, resume_command, staged, warnings
 from crpipe.report.verdicts import RULE, line, verdicts
@@ -45,9 +45,6 @@ if TYPE_CHECKING:
 
 RELOAD_S = 60
 UNFOLDED = 30  # ranges up to which their table is unfolded
-_MOST_FIGURES = 16
-_MOST_FIGURE_BYTES = 1 << 20  # a larger one is named, not shown
-_MOST_SVG_BYTES = 150_000
 _MOST_FAILURES = 50
 _MOST_BARS = 3000
 _VERBS = ("count", "list", "stage", "tables", "threshold", "split", "consolidate", "train", "evaluate")
@@ -72,17 +69,21 @@ LETTERS = {
 }
 
 
-def write_page(state: CampaignState, path: Path, *, short: bool = False) -> Path:
+def write_page(
+    state: CampaignState, path: Path, *, short: bool = False, other: RunFiles | None = None
+) -> Path:
     """Write the page to ``path``, atomically; return the path."""
-    write_text(path, render_page(state, path.parent, short=short))
+    write_text(path, render_page(state, path.parent, short=short, other=other))
     return path
 
 
-def render_page(state: CampaignState, folder: Path | None = None, *, short: bool = False) -> str:
+def render_page(
+    state: CampaignState, folder: Path | None = None, *, short: bool = False, other: RunFiles | None = None
+) -> str:
     """Return the page as one HTML document; raise DataError when a file that it reads is damaged.
 
-    folder: where the page will be; without it there are no links to logs. short: without what only a
-    finished campaign needs, and loaded again every minute.
+    folder: where the page will be; without it there are no links to logs and figures. short: without what
+    only a finished campaign needs, and loaded again every minute. other: a run that is shown beside this one.
     """
     campaign, newest = state.campaign, next(evaluations(state.campaign), None)
     attempts = attempts_of(campaign.paths)
@@ -132,20 +133,34 @@ def render_page(state: CampaignState, folder: Path | None = None, *, short: bool
         "number": number,
         "staged": staged,
     }
-    return _template().render(tree if short else tree | _whole(state, attempts, newest))
+    return _template().render(tree if short else tree | _whole(state, attempts, newest, folder, other))
 
 
-def _whole(state: CampaignState, attempts: Sequence[JobAttempt], newest: Evaluation | None) -> dict[str, Any]:
-    """Return what only the whole page shows: sums, jobs, figures, configuration, versions."""
+def _whole(
+    state: CampaignState,
+    attempts: Sequence[JobAttempt],
+    newest: Evaluation | None,
+    folder: Path | None,
+    other: RunFiles | None,
+) -> dict[str, Any]:
+    """Return what only the whole page shows: origin, inputs, sums, jobs, figures, configuration, versions."""
     ended = [each for each in attempts if each.end is not None][-_MOST_BARS:]
+    campaign = state.campaign
+    samples = input_samples(campaign)
+    another = None if other is None or other.evaluation is None else other.evaluation.path.parent
+    runs = [] if other is None else [RunFiles.read(campaign.paths), other]
     return {
+        "origin": list(origin(campaign, samples)),
+        "inputs": list(input_charts(campaign, samples)),
+        "other": "" if other is None else other.name,
+        "compared": compared_tables(runs) if runs else [],
         "sums": list(_sums(state)),
         "lanes": lanes_of(ended),
         "begun": moment(min((each.start for each in ended), default=0.0)),
         "ended": moment(max((each.end or 0.0 for each in ended), default=0.0)),
         "usage": [usage.cells() for usage in usage_of(state.campaign.paths)],
         "failures": list(_failures(attempts)),
-        "pictures": [] if newest is None else list(_pictures(newest.path.parent)),
+        "pictures": [] if newest is None else list(pictures(campaign, newest.path.parent, folder, another)),
         "keys": configured_keys(state.campaign.config),
         "versions": versions(),
     }
@@ -274,24 +289,6 @@ def _failures(attempts: Sequence[JobAttempt]) -> Iterator[tuple[str, str, str, b
     for each in reversed(failed[-_MOST_FAILURES:]):
         solved = finished.get((each.verb, each.name), each.start) > each.start
         yield moment(each.start), f"{each.verb} {each.name}".strip(), each.error, solved
-
-
-def _pictures(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield name and data URI of an evaluation's first figures; no URI where one is too large."""
-    for path in islice(sorted(folder.glob("*.svg")), _MOST_FIGURES):
-        yield path.stem.replace("_", " "), _embedded(path)
-
-
-def _embedded(path: Path) -> str:
-    """Return a figure as a data URI, a large one as its PNG; empty where that is too large as well."""
-    picture = path.with_suffix(".png")
-    if path.stat().st_size > _MOST_SVG_BYTES and picture.exists():
-        path = picture
-    content = path.read_bytes()
-    kind = "svg+xml" if path.suffix == ".svg" else "png"
-    if len(content) > _MOST_FIGURE_BYTES:
-        return ""
-    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
 
 @dataclass(frozen=True, slots=True)

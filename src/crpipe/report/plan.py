@@ -16,7 +16,7 @@ from crpipe.report.estimates import WARNING, describe_held_out, measure_ratios, 
 from crpipe.report.run_time import (
     FEW_STEPS,
     GOOD_STEPS,
-    better_batch,
+    better_sizes,
     estimate_events,
     estimate_hours,
     steps_of_links,
@@ -58,6 +58,7 @@ LABEL = 12
 _WIDTH = 110
 _HOUR = 3600
 _FREQUENT = 0.01  # of the values
+_WARM_UP = 10  # times as many steps as it takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,17 +257,30 @@ def _events(plan: Plan) -> Iterator[Entry]:
     lines = [f"{about}{number(events.events)} with {number(events.items)} {item}"]
     if file is not None and not events.exact:
         lines.append(f"estimated from {counted(file.events, 'event')} in {counted(file.files, 'file')}")
+        if file.below < 1.0:
+            aside = f"{1 - file.below:.2%} of the events that were read are outliers"
+            lines.append(
+                f"{aside} (split.threshold); the largest other one has {number(file.largest)} {item}"
+            )
     yield "events", lines
     least, most = min(plan.steps), max(plan.steps)
     span = number(least) if least == most else f"{number(least)} to {number(most)}"
     batches = f"batches of {number(load.batch_events)} events (load.batch_events)"
     yield "steps", [f"{about}{span} a link: {batches}"]
+    train = plan.campaign.config.train
     if least < FEW_STEPS:
-        better = better_batch(load.batch_events, least)
-        batch = f"set load.batch_events: {better}, " if better < load.batch_events else ""
-        longer = "raise train.epochs or train.ranges_per_link, or add files"
+        batch, passes = better_sizes(load.batch_events, train.epochs, least)
+        pair = {"load.batch_events": (load.batch_events, batch), "train.epochs": (train.epochs, passes)}
+        changes = " and ".join(f"{key}: {new}" for key, (old, new) in pair.items() if new != old)
+        advice = f"set {changes}, " if changes else ""
         few = f"a link has {about}{counted(least, 'step')} only: that hardly trains a model."
-        yield WARNING, [few, f"For {number(GOOD_STEPS)} or so {batch}{longer}"]
+        longer = "raise train.ranges_per_link, or add files"
+        yield WARNING, [few, f"For {number(GOOD_STEPS)} or so {advice}{longer}"]
+    warm_up = 0 if train.schedule == "one_cycle" else train.warmup_steps
+    if warm_up > sum(plan.steps) / _WARM_UP:
+        steps = f"{about}{number(sum(plan.steps))} steps"
+        slow = f"train.warmup_steps: {number(warm_up)} are more than a tenth of {steps}:"
+        yield WARNING, [slow, f"set {max(1, sum(plan.steps) // _WARM_UP)}, or fewer"]
     if file is not None and file.largest > load.budget_items:
         yield (
             WARNING,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 FEW_STEPS = 100  # of a link: fewer hardly train a model, and hardly show a trend
 GOOD_STEPS = 500
+LEAST_BATCH, MOST_PASSES = 64, 50
 _DATA_VERBS = ("stage", "split")
 
 
@@ -91,10 +93,17 @@ def steps_of_links(campaign: Campaign, events: EventCounts, batches: int) -> lis
     ]
 
 
-def better_batch(batch_events: int, steps: int) -> int:
-    """Choose a power of two for ``load.batch_events`` with which a link has about GOOD_STEPS steps."""
-    ideal = max(1, batch_events * steps // GOOD_STEPS)
-    return int(2 ** (ideal.bit_length() - 1))
+def better_sizes(batch_events: int, passes: int, steps: float) -> tuple[int, int]:
+    """Choose a batch and passes with which training has about GOOD_STEPS steps, where it has fewer.
+
+    passes: over the events, in which there are so many steps now. The batch is halved only where MOST_PASSES
+    do not suffice, and not below LEAST_BATCH.
+    """
+    batch = batch_events
+    needed = GOOD_STEPS / steps * passes  # passes, with this batch
+    while needed > MOST_PASSES and batch // 2 >= LEAST_BATCH:
+        batch, needed = batch // 2, needed / 2
+    return batch, max(passes, min(MOST_PASSES, math.ceil(needed)))
 
 
 def estimate_hours(campaign: Campaign, events: EventCounts | None) -> Hours:

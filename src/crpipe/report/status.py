@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from crpipe.campaign.ledger import Counts
+from crpipe.core.causes import is_present
 from crpipe.core.paths import DESTINATIONS, OUTLIERS
 from crpipe.core.text import (
     Column,
@@ -28,6 +29,7 @@ from crpipe.report.work_state import AT_WORK, NOT_IN_JSON, QUIET_S, State
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from crpipe.core.paths import Paths
     from crpipe.report.state import CampaignState, SourceToken
     from crpipe.report.work_state import WorkState
 
@@ -265,12 +267,19 @@ def _blocked(state: CampaignState, name: str) -> str:
     return counted(waiting, f"later {state.noun()}" if name in names else state.noun())
 
 
+def last_command(paths: Paths) -> str:
+    """Return the command of the last workflow that ran jobs of this run; empty where none is known."""
+    return paths.command().read_text().strip() if is_present(paths.command()) else ""
+
+
 def resume_command(state: CampaignState) -> str:
     """Return the command that resumes a stopped campaign; nothing while one of its jobs runs."""
     busy = any(item.state in AT_WORK for item in state.rows() if item.name != OUTLIERS)
     if busy or not any(item.attempt for item in state.rows()) or state.finished() == len(state.bulk()):
         return ""
-    return "the same command again, e.g. snakemake train_all (on a cluster with --profile slurm)"
+    usual = "e.g. snakemake train_all (on a cluster with --profile slurm)"
+    typed = last_command(state.campaign.paths)
+    return f"the same command again{f': {typed}' if typed else f', {usual}'}"
 
 
 def _table(items: Sequence[WorkState], noun: str, width: int, *, unfold: bool, colour: bool) -> list[str]:

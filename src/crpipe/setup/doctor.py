@@ -51,7 +51,7 @@ _MODULES = {
     "nvidia-ml-py": "pynvml",
     "wipac-rest-tools": "rest_tools",
 }
-_CONSTRAINTS = Path("constraints.txt")
+_CONSTRAINTS = (Path("constraints.txt"), Path("workflow/constraints.txt"))  # of a clone, of a campaign
 _WIDTH = 15  # of the names
 _INDENT = _WIDTH + 7
 _LINE = 110
@@ -390,7 +390,7 @@ def diagnose_extras(needed: Mapping[str, str]) -> Diagnosis:
     missing = {extra: _missing(extra) for extra in needed if _missing(extra)}
     if missing:
         names = " ".join(name for extra in missing for name in missing[extra])
-        limits = f"-c {_CONSTRAINTS} " if _CONSTRAINTS.exists() else ""
+        limits = next((f"-c {path} " for path in _CONSTRAINTS if path.exists()), "")
         why = "; ".join(f"{', '.join(missing[extra])} {needed[extra]}" for extra in missing)
         return Diagnosis("extras", "fail", f"missing: {why}", f"pip install {limits}{names}")
     broken = {name: why for extra in needed for name in requirements(extra) if (why := _import_error(name))}

@@ -6,26 +6,33 @@ import itertools
 import json
 import os
 import shlex
+import shutil
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 import crpipe
-from crpipe.campaign.readers import open_reader
-from crpipe.config.loading import AUTO, SYNTHETIC, validate
+from crpipe.campaign.readers import ReaderChoice, open_reader
+from crpipe.config.loading import AUTO, SYNTHETIC, flatten, validate
 from crpipe.config.reference import comment, entries, scalar
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import atomic_write, disk_errors, make_folder
 from crpipe.core.ranges import Range
-from crpipe.source.suggestions import suggest_ranges
+from crpipe.events.file_formats import format_of
+from crpipe.setup.first_look import choose, fitting_plugins, largest, measure_sizes, refusals
+from crpipe.source.suggestions import pattern_of, suggest_ranges
+from crpipe.source.uris import host_and_path, scheme_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from crpipe.config.loading import Tree
+    from crpipe.setup.first_look import Plugins
+    from crpipe.source.suggestions import SuggestedRanges
 
 # What a user changes first; besides, every key that a starting configuration or an answer sets.
 SHOWN = (
@@ -46,12 +53,15 @@ SHOWN = (
     "train.epochs",
     "train.gpus",
 )
+_NO_WORKLOAD = "--workload: not given; write one of {}, or module:Name"
+_OWN_READER = "write one for it (docs/workload.md), or have the files made as docs/own-data.md shows"
 _RANGES = {"first": 0, "last": 99_999, "step": 1000}
 _HEADER = """\
-# The keys of this campaign that one changes first: meaning, then [legal values; what a change of it changes].
-# A key marked `data` changes the shards, `train` the checkpoints. All other keys are in config/config.yaml,
-# with their values; a key that is written here wins. Relative paths start at the directory in which the
-# commands are run, and that is this one.
+# Most people change four of these keys: train.epochs, load.batch_events, split.threshold and
+# split.validation_fraction. Above each key: its meaning, then [legal values; what a change of it changes]. A
+# key marked `data` changes the shards, `train` the checkpoints. `crpipe config default` prints all other
+# keys, with their values; a key that is written here wins. Relative paths start at the directory in which
+# the commands are run, and that is this one.
 """
 
 
@@ -59,13 +69,15 @@ _HEADER = """\
 class InitConfig:
     """What a workload begins with.
 
-    readers: ``module:Name`` of its readers, the first is the default; each with ``about``, what it reads, and
-        ``extra``, what pip has to install for it. extras: those that its evaluation needs, and why.
+    readers: ``module:Name`` of its readers, the first is the default; each with ``about``, what it reads,
+        ``extra``, what pip has to install for it, and ``tables``, the usual file names of its side tables.
+    extras: those that its evaluation needs, and why. per_step: batches that a step takes.
     always, synthetic: keys of the configuration for any files, and those besides for simulated ones.
     """
 
     about: str
-    readers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    readers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    per_step: int = 1
     extras: Mapping[str, str] = field(default_factory=dict)
     always: Tree = field(default_factory=dict)
     synthetic: Tree = field(default_factory=dict)
@@ -73,7 +85,10 @@ class InitConfig:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What the user said; an empty value means what the starting configuration has."""
+    """What the user said; an empty value means what the starting configuration has.
+
+    sample: some of the files, where they are on this machine; count: files in all, about.
+    """
 
     workload: str
     uri: str
@@ -84,6 +99,8 @@ class Answers:
     run: str = ""
     ranges: Mapping[str, Any] = field(default_factory=dict)
     tables: Mapping[str, str] = field(default_factory=dict)
+    sample: tuple[Path, ...] = ()
+    count: int = 0
 
     @property
     def simulated(self) -> bool:
@@ -102,7 +119,7 @@ def find_init_config(workload: str) -> InitConfig:
     """Find what a workload begins with, by short name or ``module:Name``; raise ConfigError for others."""
     configs = init_configs()
     if not workload:
-        raise ConfigError(f"--workload: not given; write one of {', '.join(configs)}, or module:Name")
+        raise ConfigError(_NO_WORKLOAD.format(", ".join(configs)))
     if workload in configs:
         return configs[workload]
     if ":" in workload:
@@ -117,25 +134,91 @@ def default_run(workload: str) -> str:
     return workload.rpartition(":")[2]
 
 
-def complete(answers: Answers, folder: Path) -> tuple[Answers, list[str]]:
-    """Find the files that the user named, and fill in the ranges that fit; also return what was found.
+def find_files(answers: Answers, folder: Path) -> tuple[Answers, SuggestedRanges]:
+    """Find the files that the user named, and the ranges that fit; a folder becomes the pattern of its files.
 
     Raise ConfigError with what lies there when no file matches.
     """
-    init_config = find_init_config(answers.workload)
     if not (answers.uri or answers.files):
         raise ConfigError(
             "--uri: not given; name the raw files, for example --uri '/data/{range}/*.parquet', or try "
             "--uri synthetic://"
         )
-    uri, files = _from_here(answers.uri, folder), _from_here(answers.files, folder)
+    uri = _from_here(pattern_of(answers.uri) or answers.uri, folder)
+    files = _from_here(answers.files, folder)
     suggestion = suggest_ranges(uri, files)
+    answers = replace(answers, uri=uri, files=files, sample=suggestion.paths, count=suggestion.count)
+    return answers, suggestion
+
+
+def plugins_of(answers: Answers) -> list[Plugins]:
+    """Name what reads the files, among the included workloads and readers, and fits with the answers."""
+    return [
+        each
+        for each in fitting_plugins(answers.sample, _included())
+        if answers.workload in ("", each.workload) and answers.reader in ("", each.reader)
+    ]
+
+
+def _included() -> dict[str, Mapping[str, Mapping[str, Any]]]:
+    return {name: config.readers for name, config in init_configs().items()}
+
+
+def included_reader(path: Path) -> ReaderChoice | None:
+    """Return the one included reader that reads a file; None for none, or several."""
+    plugins = fitting_plugins([path], _included())
+    if len(plugins) != 1:
+        return None
+    tables = {name: Path(at) for name, at in plugins[0].tables.items()}
+    return ReaderChoice(plugins[0].reader, {}, tables)
+
+
+def complete(answers: Answers, folder: Path) -> tuple[Answers, list[str]]:
+    """Find the files that the user named, and fill in what fits them; also return what was found.
+
+    Raise ConfigError with what lies there when no file matches, and where several readers read the files.
+    """
+    if answers.workload:
+        find_init_config(answers.workload)
+    answers, suggestion = find_files(answers, folder)
+    lines = [f"found: {suggestion.text}"] if suggestion.text else []
+    plugins = plugins_of(answers) if not (answers.workload and answers.reader) else []
+    if len({each.workload for each in plugins}) == 1:
+        if len(plugins) > 1:
+            names = ", ".join(each.reader for each in plugins)
+            raise ConfigError(f"--reader: several read these files: {names}; name the one of their columns")
+        answers = with_plugins(answers, plugins[0])
+        lines.append(f"read by {answers.reader}; workload {answers.workload}")
+    if not answers.workload:
+        raise ConfigError("\n".join([_NO_WORKLOAD.format(", ".join(init_configs())), *_unread(answers)]))
+    init_config = find_init_config(answers.workload)
     usual = init_config.synthetic.get("ranges", _RANGES) if answers.simulated else _RANGES
     ranges = {**usual, **suggestion.ranges, **answers.ranges}
     if "skip" in ranges:
         ranges = _with_skip(ranges, suggestion.ranges)
-    lines = [f"found: {suggestion.text}"] if suggestion.text else []
-    return replace(answers, uri=uri, files=files, ranges=ranges), lines
+    return replace(answers, ranges=ranges), lines
+
+
+def _unread(answers: Answers) -> list[str]:
+    """Describe why no included reader reads the files; empty without files, and where some do."""
+    path = largest(answers.sample)
+    if path is None or plugins_of(answers):
+        return []
+    form = format_of(path)
+    return [
+        f"no included reader reads {path}, {form.words}; {form.remedy or _OWN_READER}",
+        *(f"  as {name}: {text}" for name, text in refusals(path, _included()).items()),
+    ]
+
+
+def with_plugins(answers: Answers, plugins: Plugins) -> Answers:
+    """Fill in workload, reader and side tables; what the user named of them wins."""
+    return replace(
+        answers,
+        workload=answers.workload or plugins.workload,
+        reader=plugins.reader,
+        tables={**plugins.tables, **answers.tables},
+    )
 
 
 def _from_here(uri: str, campaign: Path) -> str:
@@ -179,6 +262,32 @@ def compose(answers: Answers) -> Tree:
     return tree
 
 
+def fit_to_files(tree: Tree, answers: Answers) -> tuple[Tree, dict[str, str], list[str]]:
+    """Choose sizes (threshold, batch, passes, …) from the files; also return why, by key, and lines to show.
+
+    Nothing changes where no file is on this machine, or none can be read.
+    """
+    config = validate(tree)
+    tables = {
+        name: Path(host_and_path(uri)[1]) for name, uri in answers.tables.items() if scheme_of(uri) == "file"
+    }
+    choice = ReaderChoice(config.source.reader, config.options("reader"), tables)
+    sizes = measure_sizes(choice, answers.sample, answers.count) if answers.sample else None
+    if sizes is None:
+        return tree, {}, []
+    init_config = find_init_config(answers.workload)
+    free = "threshold" not in init_config.always.get("split", {})
+    reasons: dict[str, str] = {}
+    for key, (value, why) in choose(config, sizes, init_config.per_step, threshold=free):
+        section, _, name = key.partition(".")
+        tree = _merged(tree, {section: {name: value}})
+        reasons[key] = why
+    values = dict(flatten(tree))
+    lines = [(f"{key}: {values[key]}", why) for key, why in reasons.items()]
+    width = max((len(text) for text, _ in lines), default=0)
+    return tree, reasons, [sizes.describe(), *(f"  {text:{width}}  {why}" for text, why in lines)]
+
+
 def extras_of(reader: str, workload: str) -> dict[str, str]:
     """Name the extras that a reader and the evaluation of a workload need, each with the reason."""
     extras: dict[str, str] = {}
@@ -215,8 +324,11 @@ def _default_reader(init_config: InitConfig, *, simulated: bool) -> str:
     return next(iter(init_config.readers), "")
 
 
-def render(tree: Tree) -> str:
-    """Write a configuration as YAML with a comment above every key; the comments are those of the models."""
+def render(tree: Tree, reasons: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Write a configuration as YAML with a comment above every key; the comments are those of the models.
+
+    reasons: why a key has its value, by its dotted name.
+    """
     lines = [_HEADER]
     heads: list[list[str]] = []  # of the sections that a key is in, each written before its first key
     for entry in entries(validate(tree)):
@@ -231,6 +343,8 @@ def render(tree: Tree) -> str:
                 head.clear()
             note = "; ".join(part for part in (entry.legal, entry.changes) if part)
             lines += comment(f"{entry.meaning}  [{note}]", indent)
+            if entry.dotted in reasons:
+                lines += comment(f"chosen for your files: {reasons[entry.dotted]}", indent)
             lines += [f"{indent}{entry.name}: {_scalar(given[0] if given else entry.value)}"]
     return "\n".join(lines) + "\n"
 
@@ -256,6 +370,7 @@ def _given(tree: Tree, dotted: str) -> list[Any]:
 
 _PATTERNS = Path(__file__).with_name("workflow_files.txt")
 CONFIGURATION = Path("crpipe.yaml")
+PROFILES = {"slurm": "sbatch", "htcondor": "condor_submit"}  # of clusters, and the command that submits there
 # What only the workflow of crpipe has.
 _MARK = Path("workflow/rules/common.smk")
 
@@ -275,13 +390,34 @@ def workflow_home() -> Path:
     )
 
 
-def workflow_files() -> dict[Path, bytes]:
-    """Read every file that the workflow needs in the folder of a campaign: path in there, and content."""
+def workflow_files(profiles: Iterable[str] = ()) -> dict[Path, bytes]:
+    """Read every file that the workflow needs in the folder of a campaign: path in there, and content.
+
+    All are in the folder ``workflow``, but the profiles of clusters, PROFILE/config.yaml.
+    """
     home = workflow_home()
     patterns = [line for line in _PATTERNS.read_text().splitlines() if not line.startswith("#")]
     paths = [path for pattern in patterns for path in sorted(home.glob(pattern))]
     paths.sort(key=lambda path: path == home / _MARK)  # written last: where it is, the workflow is whole
-    return {path.relative_to(home): path.read_bytes() for path in paths}
+    files = {path.relative_to(home): path.read_bytes() for path in paths}
+    clusters = {path: content for path, content in files.items() if path.parts[0] in PROFILES}
+    placed = {
+        path if path.parts[0] == "workflow" else "workflow" / path: content
+        for path, content in files.items()
+        if path not in clusters
+    }
+    return {path: clusters[path] for path in clusters if path.parts[0] in {*profiles}} | placed
+
+
+def profiles_here(named: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return the profiles of clusters that are named, else those whose command is on this machine.
+
+    Raise ConfigError for one that is not known.
+    """
+    unknown = next((name for name in named if name not in PROFILES), None)
+    if unknown is not None:
+        raise ConfigError(f"--profile {unknown}: not known; write {' or '.join(PROFILES)}")
+    return tuple(named) or tuple(name for name, command in PROFILES.items() if shutil.which(command))
 
 
 def has_workflow(folder: Path) -> bool:
@@ -289,13 +425,26 @@ def has_workflow(folder: Path) -> bool:
     return (folder / _MARK).exists()
 
 
-def start_campaign(folder: Path, configuration: str, *, force: bool = False) -> list[str]:
+def start_campaign(
+    folder: Path,
+    configuration: str,
+    *,
+    profiles: Iterable[str] = (),
+    counts: bool = False,
+    force: bool = False,
+) -> list[str]:
     """Write a campaign's configuration, and the workflow where the folder has none or with ``force``.
 
-    Return what was written and what to type next, as lines. Nothing is written where a file with other
-    content is in the way; ``force`` keeps it as NAME.old.
+    profiles: of clusters, written beside it where they are missing. counts: whether the files are to be
+    counted before a plan. Return what was written and what to type next, as lines. Nothing is written where a
+    file with other content is in the way; ``force`` keeps it as NAME.old.
     """
-    workflow = workflow_files() if force or not has_workflow(folder) else {}
+    whole = force or not has_workflow(folder)
+    workflow = {
+        path: content
+        for path, content in workflow_files(profiles).items()
+        if whole or (path.parts[0] in PROFILES and not _is_taken(folder / path))
+    }
     # The configuration last: where it is, the folder is ready.
     written = write_files(folder, {**workflow, CONFIGURATION: configuration.encode()}, force=force)
     tops = dict.fromkeys(path.parts[0] + ("/" if len(path.parts) > 1 else "") for path in written)
@@ -307,6 +456,7 @@ def start_campaign(folder: Path, configuration: str, *, force: bool = False) -> 
         *here,
         f"  (edit {CONFIGURATION})",
         "  crpipe doctor   # this machine, the source of the files, what is missing",
+        *(["  crpipe count    # the files, for ranges.last: auto"] if counts else []),
         "  crpipe plan     # what will run",
         "  crpipe run      # run it; the same command continues after any stop",
     ]
@@ -314,9 +464,7 @@ def start_campaign(folder: Path, configuration: str, *, force: bool = False) -> 
 
 def changed_files(folder: Path) -> list[Path]:
     """Name the rules of the workflow in a folder that are not those of this version, or are missing."""
-    rules = {
-        path: text for path, text in workflow_files().items() if path.parts[0] in ("Snakefile", "workflow")
-    }
+    rules = {path: text for path, text in workflow_files().items() if path.parts[1] != "profiles"}
     return [path for path, content in rules.items() if not _has_content(folder / path, content)]
 
 

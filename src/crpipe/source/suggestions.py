@@ -9,7 +9,7 @@ import os
 import re
 import shlex
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,18 +25,25 @@ from crpipe.source.uris import RANGE, WILDCARDS, Kind, SourceOptions, SourcePatt
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+SAMPLED = 8  # files that are named to be read
 MOST = 100_000  # names of one folder that are read for a message
 _RANGES = 10  # ranges that a folder of numbered files is cut into, about
 _LARGEST_STEP = 1000
+_LISTS = (".txt", ".list", ".lst")  # suffixes of lists of files
 _NUMBER = re.compile(r"(.*?)(\d+)(\D*)")
 
 
 @dataclass(frozen=True, slots=True)
 class SuggestedRanges:
-    """What the source holds: one line for the user, and the section ``ranges`` that fits."""
+    """What the source holds: one line for the user, and the section ``ranges`` that fits.
+
+    count: files in all, about; paths: at most ``SAMPLED`` of them on this machine, spread over all.
+    """
 
     text: str
     ranges: dict[str, Any] = field(default_factory=dict)
+    count: int = 0
+    paths: tuple[Path, ...] = ()
 
 
 def suggest_ranges(uri: str, files: str = "") -> SuggestedRanges:
@@ -53,7 +60,8 @@ def suggest_ranges(uri: str, files: str = "") -> SuggestedRanges:
         count = len(read_list(Path(files)))
         if not count:
             raise ConfigError(f"source.files: {files}: the list names no file; write one path on each line")
-        return _flat(files, count, "files in the list")
+        listed = _flat(files, count, "in the list")
+        return replace(listed, paths=_spread(read_list(Path(files))))
     if not folder or pattern.kind is Kind.RANGE_LISTS:
         return SuggestedRanges("")
     options = SourceOptions()
@@ -68,6 +76,43 @@ def suggest_ranges(uri: str, files: str = "") -> SuggestedRanges:
     return suggestion
 
 
+def pattern_of(uri: str) -> str:
+    """Return the pattern of the files in the local folder ``uri``; empty where it is none, or holds none."""
+    folder = Path(host_and_path(uri)[1]) if uri and scheme_of(uri) == "file" else None
+    return _pattern_in(folder) if folder is not None and _is_folder(folder) else ""
+
+
+def pattern_near(folder: Path) -> str:
+    """Return the pattern of files in a folder, or in the one folder below it that has range directories."""
+    below = [
+        pattern for name in (_scan(folder) or ([], []))[1] if RANGE in (pattern := _pattern_in(folder / name))
+    ]
+    here = _pattern_in(folder)
+    return here if RANGE in here else below[0] if len(below) == 1 else ""
+
+
+def _pattern_in(folder: Path) -> str:
+    files, folders = _scan(folder) or ([], [])
+    ranges = [name for name in folders if PATTERN.search(name)]
+    if ranges:
+        inside = _scan(folder / ranges[0]) or ([], [])
+        suffix = _usual_suffix(inside[0]) if inside[0] else ""
+        return f"{folder}/{PATTERN.sub(RANGE, ranges[0], count=1)}/*{suffix}"
+    suffix = _usual_suffix(files) if files else ""
+    if not files or suffix in _LISTS:
+        return ""
+    alike = [name for name in files if Path(name).suffix == suffix]
+    return _number_uri(folder, alike) or f"{folder}/*{suffix}"
+
+
+def _spread(paths: Sequence[str]) -> tuple[Path, ...]:
+    """Choose a few files evenly, the first and the last among them."""
+    count = min(SAMPLED, len(paths))
+    indices = {round(index * (len(paths) - 1) / max(1, count - 1)) for index in range(count)}
+    chosen = [paths[index] for index in sorted(indices)] if paths else []
+    return tuple(Path(host_and_path(path)[1]) for path in chosen if scheme_of(path) == "file")
+
+
 def _ranges_of(source: SourceFiles) -> SuggestedRanges | None:
     """Cut the files that match into ranges; None where there are none."""
     pattern = source.pattern
@@ -78,12 +123,18 @@ def _ranges_of(source: SourceFiles) -> SuggestedRanges | None:
         numbers = source.numbers()
         return _numbered(pattern, numbers) if numbers else None
     location, names = pattern.whole(), source.names()
-    return _flat(location.pattern, len(names), f"files in {location.folder}") if names else None
+    if not names:
+        return None
+    suggestion = _flat(location.pattern, len(names), f"in {location.folder}")
+    return replace(suggestion, paths=_spread([f"{location.folder}/{name}" for name in names]))
 
 
 def _in_ranges(source: SourceFiles, ranges: Sequence[Range]) -> SuggestedRanges:
     pattern = source.pattern
-    if not source.of_range(ranges[0]):
+    some = {place: source.of_range(ranges[place]) for place in (0, len(ranges) // 2, len(ranges) - 1)}
+    files = round(sum(map(len, some.values())) / len(some) * len(ranges))
+    paths = _spread([entry.uri for entries in some.values() for entry in entries])
+    if not some[0]:
         location, hint = pattern.location(ranges[0]), hint_of(pattern, ranges[0], option=True)
         raise ConfigError(
             f"source.uri: {pattern.uri}: no file in {location.folder} matches {location.pattern}; {hint}"
@@ -96,28 +147,35 @@ def _in_ranges(source: SourceFiles, ranges: Sequence[Range]) -> SuggestedRanges:
     if odd:
         return SuggestedRanges(
             f"{count}; {shown(list(map(str, odd)))} does not fit between ranges of {step} files: set "
-            "ranges.first, ranges.last and ranges.step by hand"
+            "ranges.first, ranges.last and ranges.step by hand",
+            count=files,
+            paths=paths,
         )
     missing = [str(tile) for tile in tiles if tile not in ranges]
     note = f"; missing, so they are in ranges.skip: {shown(missing)}" if missing else ""
     skip = {"skip": missing} if missing else {}
-    return SuggestedRanges(f"{count}{note}", {"first": first, "last": last, "step": step, **skip})
+    suggested = {"first": first, "last": last, "step": step, **skip}
+    return SuggestedRanges(f"{count}{note}", suggested, files, paths)
 
 
 def _numbered(pattern: SourcePattern, numbers: Sequence[int]) -> SuggestedRanges:
     first, last = numbers[0], numbers[-1]
     missing = last - first + 1 - len(numbers)
-    text = f"{len(numbers)} files {pattern.file_name(first)} to {pattern.file_name(last)}"
+    text = f"{counted(len(numbers), 'file')} {pattern.file_name(first)} to {pattern.file_name(last)}"
     if missing:
         text += (
             f"; {missing} numbers between them are missing, which stops their ranges: name them in "
             "ranges.skip, or write * in place of {number} to take the files that exist"
         )
-    return SuggestedRanges(text, {"first": first, "last": last, "step": _step(len(numbers))})
+    ranges = {"first": first, "last": last, "step": _step(len(numbers))}
+    folder = pattern.whole().folder
+    paths = _spread([f"{folder}/{pattern.file_name(number)}" for number in numbers])
+    return SuggestedRanges(text, ranges, len(numbers), paths)
 
 
 def _flat(what: str, count: int, where: str) -> SuggestedRanges:
-    return SuggestedRanges(f"{count} {where} ({what})", {"first": 0, "last": "auto", "step": _step(count)})
+    ranges = {"first": 0, "last": "auto", "step": _step(count)}
+    return SuggestedRanges(f"{counted(count, 'file')} {where} ({what})", ranges, count)
 
 
 def _step(files: int) -> int:
@@ -168,10 +226,7 @@ def _describe(folder: Path, *, option: bool) -> str:
     ranges = [name for name in folders if PATTERN.search(name)]
     if ranges:
         span = f"{ranges[0]} … {ranges[-1]}" if len(ranges) > 1 else ranges[0]
-        inside = _scan(folder / ranges[0]) or ([], [])
-        suffix = _usual_suffix(inside[0]) if inside[0] else ""
-        uri = f"{folder}/{PATTERN.sub(RANGE, ranges[0], count=1)}/*{suffix}"
-        advice = _advice("uri", uri, option=option)
+        advice = _advice("uri", _pattern_in(folder), option=option)
         return f"{folder} holds {len(ranges)} range directories ({span}); {advice}"
     if files:
         return _describe_files(folder, files, option=option)
@@ -184,7 +239,7 @@ def _describe_files(folder: Path, files: list[str], *, option: bool) -> str:
     suffix = _usual_suffix(files)
     alike = [name for name in files if Path(name).suffix == suffix]
     held = f"{folder} holds {counted(len(files), 'file')}, {len(alike)} of them *{suffix} ({shown(alike)})"
-    if suffix in (".txt", ".list", ".lst"):
+    if suffix in _LISTS:
         advice = _advice("files", str(folder / alike[0]), option=option)
         return f"{held}; if one of them is a list of files, {advice}"
     plain, numbered = f"{folder}/*{suffix}", _number_uri(folder, alike)
@@ -212,9 +267,9 @@ def _describe_missing(folder: Path) -> str:
 
 
 def _number_uri(folder: Path, names: list[str]) -> str:
-    """Name files that differ by one number alone, ``batch_7.parquet`` or ``batch_07.parquet``; else empty."""
+    """Name several files that differ by one number, ``f_7.parquet`` or ``f_07.parquet``; else empty."""
     parts = [part for name in names if (part := _NUMBER.fullmatch(name))]
-    if len(parts) < len(names) or len({(part[1], part[3]) for part in parts}) != 1:
+    if len(names) == 1 or len(parts) < len(names) or len({(part[1], part[3]) for part in parts}) != 1:
         return ""
     digits = {len(part[2]) for part in parts}
     padded = any(part[2][0] == "0" and len(part[2]) > 1 for part in parts)

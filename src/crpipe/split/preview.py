@@ -229,11 +229,20 @@ def suggest_from_files(
     )
 
 
-def _recommended(counts: dict[int, int]) -> Iterator[str]:
-    """Yield the smallest tabulated threshold that at most one of a thousand events exceeds."""
+def recommended_threshold(counts: dict[int, int]) -> tuple[int, float]:
+    """Return the smallest tabulated threshold that at most one of a thousand events exceeds, and which share.
+
+    counts: events by multiplicity, not empty.
+    """
     least = quantile_of(counts, _RECOMMENDED)
     threshold = next(value for value in _candidates(max(least, 1)) if value >= least)
     aside = sum(events for value, events in counts.items() if value > threshold) / sum(counts.values())
+    return threshold, aside
+
+
+def _recommended(counts: dict[int, int]) -> Iterator[str]:
+    """Yield what to paste for the recommended threshold."""
+    threshold, aside = recommended_threshold(counts)
     yield f"recommended: at most 0.1% of the events are set aside (here {aside:.3%}); to paste:"
     yield "split:"
     yield f"  threshold: {threshold}"
@@ -278,11 +287,15 @@ def _list_column(path: Path, schema: pa.Schema) -> str:
 
 
 def _thresholds(counts: Mapping[int, int], item: str, item_bytes: int, batch_events: int) -> list[str]:
-    """Tabulate thresholds; ``batch mean`` and ``batch + 3 sd`` are the memory of a bulk batch's items."""
+    """Tabulate thresholds; ``batch mean`` and ``batch + 3 sd`` are the memory of a bulk batch's items.
+
+    One that sets aside no fewer events than the one before is left out.
+    """
     values, events = np.array(sorted(counts.items()), np.int64).reshape(-1, 2).T
     items = values * events
     titles = ("threshold", "events aside", f"{item} aside", "batch mean", "batch + 3 sd")
     columns: dict[str, list[str]] = {title: [] for title in titles}
+    before: list[str] = []
     for threshold in _candidates(int(values.max(initial=0))):
         kept = values <= threshold
         aside = items[~kept].sum() / max(items.sum(), 1)
@@ -294,6 +307,9 @@ def _thresholds(counts: Mapping[int, int], item: str, item_bytes: int, batch_eve
         sizes = (mean * batch_events, mean * batch_events + 3 * spread)
         row = [str(threshold), f"{events[~kept].sum() / events.sum():.3%}", f"{aside:.1%}"]
         row += [f"{size * item_bytes / _MIB:.1f} MiB" for size in sizes]
+        if row[1:] == before:
+            continue
+        before = row[1:]
         for column, cell in zip(columns.values(), row, strict=True):
             column.append(cell)
     return [*_aligned(columns), f"batches of {batch_events} events (load.batch_events)"]

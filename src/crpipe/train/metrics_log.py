@@ -60,11 +60,45 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
+# What a scalar is, by the end of its name; TensorBoard shows it beside the curve.
+_DESCRIPTIONS = {
+    "loss": "mean loss of the phase over the steps since the last row",
+    "grad_norm_p50": "median norm of the gradient over the steps since the last row, before clipping",
+    "grad_norm_p95": "95 % quantile of the norm of the gradient since the last row, before clipping",
+    "grad_norm_max": "largest norm of the gradient since the last row, before clipping",
+    "clipped": "share of the steps whose gradient was longer than train.clip_norm",
+    "learning_rate": "learning rate, as a multiple of that which each phase has",
+    "events_per_s": "events that training took in a second",
+    "items_per_s": "items that training took in a second",
+    "step_s": "seconds of one step",
+    "wait_fraction": "share of the time in which training waited for batches",
+    "host_peak_mib": "largest memory of this process so far, in MiB",
+    "gpu_allocated_mib": "memory of tensors on the GPU, in MiB",
+    "gpu_active_mib": "memory of tensors on the GPU that are in use or wait for it, in MiB",
+    "gpu_reserved_mib": "memory that torch holds on the GPU, in MiB",
+    "gpu_peak_mib": "largest memory of tensors on the GPU so far, in MiB",
+    "epoch": "pass over the ranges of the link, from 0",
+    "events": "events trained on so far, passes counted",
+    "items": "items trained on so far, passes counted",
+    "skipped": "steps left out so far, because a loss or gradient was not finite",
+}
+
+
+def describe_scalar(tag: str) -> str:
+    """Describe a scalar by the end of its name; others are the workload's own."""
+    last = "learning_rate" if tag.startswith("learning_rate/") else tag.rpartition("/")[2]
+    held_out = tag.startswith("validation/")
+    text = "mean loss of the phase" if held_out and last == "loss" else _DESCRIPTIONS.get(last, "")
+    text = text or f"{last.replace('_', ' ')}, a number of the workload"
+    return f"{text}; on held-out events" if held_out else text
+
+
 class EventFile:
     """One TensorBoard event file, cut back to the resumed step, then appended to."""
 
     def __init__(self, folder: Path, name: str, resumed_step: int) -> None:
         self.path = folder / f"events.out.tfevents.{name}"
+        self._described: set[str] = set()
         records = [(Event.FromString(record).step, record) for record in _records(self.path)]
         kept = [(step, record) for step, record in records if step <= resumed_step]
         self.last_step = max((step for step, _ in kept), default=0)
@@ -73,7 +107,11 @@ class EventFile:
     def scalars(self, step: int, time_s: float, values: Mapping[str, float]) -> None:
         """Write named numbers of one step."""
         for tag, value in values.items():
-            self._add(step, time_s, summary.scalar(tag, value))  # type: ignore[no-untyped-call]
+            content = summary.scalar(tag, value)  # type: ignore[no-untyped-call]
+            if tag not in self._described:  # TensorBoard takes it from the first value
+                self._described.add(tag)
+                content.value[0].metadata.summary_description = describe_scalar(tag)
+            self._add(step, time_s, content)
         self._flush()
 
     def histogram(self, step: int, time_s: float, tag: str, values: NDArray[Any]) -> None:

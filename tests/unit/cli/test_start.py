@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -66,6 +68,28 @@ def test_options_become_keys(call, tmp_path, data):
     assert tree["ranges"] == {"first": 4, "last": 7, "step": 4}
 
 
+def test_a_threshold_is_suggested_from_the_configured_source(call, tmp_path):
+    (tmp_path / "raw").mkdir()
+    rows = {
+        "primary_major_id": [1] * 30,
+        "primary_minor_id": list(range(30)),
+        "primary": [[1e5, 0.1, 1.0, 1500.0]] * 30,
+        "muons": [[[9.0, 1.0, 2.0]] * (row % 4) for row in range(30)],
+    }
+    for number in (0, 1):
+        pq.write_table(pa.table(rows), tmp_path / "raw" / f"{number}.parquet")
+    source = {
+        "uri": str(tmp_path / "raw" / "{number}.parquet"),
+        "reader": "crpipe.workloads.muons.reading.parquet:Bundles",
+    }
+    keys = {"source": source, "ranges": {"last": 1, "step": 1}}
+    (tmp_path / "crpipe.yaml").write_text(yaml.safe_dump(keys))
+    said = call("outliers", "suggest")
+    assert "60 events in 2 files" in said
+    table = [line.split()[1:] for line in said.partition("threshold")[2].splitlines()[1:3]]
+    assert table[0] != table[1]  # a row that sets aside as much as the one before is left out
+
+
 def test_a_typo_writes_nothing(call, tmp_path, data):
     with pytest.raises(ConfigError, match="did you mean"):
         call("init", "trial", "--workload", "muons", "--uri", f"{tmp_path}/dato/*.parquet", "--yes")
@@ -89,9 +113,12 @@ def test_wrong_options(call, option, said):
 
 
 def test_questions_have_defaults_and_a_wrong_answer_is_asked_again(call, tmp_path, data):
-    answers = ["muons", str(data), f"{data}/{{range}}/*.parquet", "", "", "", "", "first", ""]
+    answers = [f"{data}x", str(data), "", "", "mions", "muons", "", "", "", "", "first", ""]
     said = call("init", "trial", answers=answers)
-    assert "write --uri" in said
+    assert f"[{data}/{{range}}/*.parquet]" in said
+    assert said.count("an answer is needed here") == 1  # of the workload: no reader reads an empty file
+    assert "did you mean" in said
+    assert "--workload mions: not known" in said
     tree = settings(tmp_path / "trial")
     assert tree["source"]["uri"] == f"{data}/{{range}}/*.parquet"
     assert tree["ranges"] == {"first": 0, "last": 7, "step": 4}
@@ -106,7 +133,7 @@ def test_doctor_without_a_configuration_says_so(call):
 
 def test_doctor_fails_with_what_to_type(call, tmp_path):
     call(*SYNTHETIC)
-    named = ("--config", "trial/config/config.yaml", "--config", "trial/crpipe.yaml")
+    named = ("--config", "trial/crpipe.yaml")
     assert "fail  " not in call(*named, "doctor")
     found = json.loads(call(*named, "doctor", "--json"))["findings"]
     assert {"configuration", "results", "runs", "source", "token"} <= {one["name"] for one in found}
@@ -167,6 +194,12 @@ def test_pauses_are_asked_for_by_name(asked):
 def test_a_target_beside_links_is_refused(asked):
     assert asked("--links", "2").links == 2
     assert asked("train_all", "--links", "2").exit_code == 2
+
+
+@pytest.mark.parametrize("cores", ["0", "-1", "many"])
+def test_without_a_core_nothing_would_ever_run(asked, cores):
+    done = asked("--cores", cores)
+    assert (done.exit_code, asked("--cores", "all").cores) == (2, "all")
 
 
 def test_another_directory_is_refused_by_name(tmp_path, monkeypatch):

@@ -89,14 +89,14 @@ def page(files):
 def test_both_pages_begin_with_the_same_sections(running):
     both = ["progress", "errors", "losses", "losses-1", "throughput", "multiplicity", "ranges"]
     assert structure(running["short"]) == both
-    assert structure(running["whole"]) == [*both[:2], "quality", *both[2:], *WHOLE]
+    assert structure(running["whole"]) == ["about", *both[:2], "quality", *both[2:], *WHOLE]
     assert ('http-equiv="refresh"' in running["short"]) > ('http-equiv="refresh"' in running["whole"])
 
 
 def test_the_whole_page_shows_numbers_quality_and_figures(page):
     assert structure(page) == [
-        "progress", "quality", "losses", "losses-1", "throughput", "multiplicity", "ranges", "timeline",
-        "failures", "figures", "configuration", "versions",
+        "about", "progress", "quality", "figures", "losses", "losses-1", "throughput", "multiplicity",
+        "ranges", "timeline", "failures", "configuration", "versions",
     ]  # fmt: skip
     text = words(page)
     assert "80,000 events" in text
@@ -148,7 +148,7 @@ def test_names_from_files_cannot_break_the_page(tmp_path):
     ]
     for short in (True, False):
         page = render_page(state, short=short)
-        assert structure(page) == [*both, "ranges", *([] if short else WHOLE)]
+        assert structure(page) == [*([] if short else ["about"]), *both, "ranges", *([] if short else WHOLE)]
         assert "<script" not in page
         assert page.count("&lt;script&gt;") > 8
         assert HOSTILE not in page

@@ -7,7 +7,7 @@ import pytest
 from campaign_files import EVENTS, CampaignFiles
 from crpipe.report.estimates import SourceLook
 from crpipe.report.plan import render_plan
-from crpipe.report.run_time import better_batch, estimate_hours
+from crpipe.report.run_time import better_sizes, estimate_hours
 from crpipe.split.preview import FileSample
 
 BYTES = 10 * (40 << 20)  # of one range
@@ -56,10 +56,15 @@ def test_few_steps_are_warned_about_with_the_key_that_helps(tmp_path):
     big = replace(FILE, events=40_000, below=1.0)
     plan = plan_of(files, listed={files.name(0): (4, 1000)}, file=big)
     assert plan.steps == [9]
-    assert better_batch(4096, 9) == 64  # 38,000 events make 594 batches of 64
+    assert better_sizes(4096, 1, 10) == (4096, 50)  # more passes first
+    assert better_sizes(4096, 1, 0.5) == (128, 32)  # 2,048 events are 16 batches of 128
+    assert better_sizes(64, 50, 10) == (64, 50)  # no more of either
+    assert better_sizes(256, 20, 600) == (256, 20)
     said = next(text for text in plan.warnings() if "steps only" in text)
     assert "a link has about 9 steps only" in said
-    assert "load.batch_events: 64" in said
+    assert (
+        "For 500 or so set load.batch_events: 2048 and train.epochs: 28, raise train.ranges_per_link" in said
+    )
     enough = CampaignFiles(tmp_path, ranges=1, overrides=("load.batch_events=64",))
     assert "steps only" not in words(plan_of(enough, listed={files.name(0): (4, 1000)}, file=big))
 
@@ -120,3 +125,21 @@ def test_hours_follow_from_what_was_measured_here(tmp_path):
     assert hours.data_s == 4 * 120.0
     other = CampaignFiles(tmp_path, ranges=4, overrides=("run=second",))
     assert estimate_hours(other.campaign, None).rate.where == f"run default, link {name}"
+
+
+def test_a_warm_up_that_lasts_too_long_is_warned_about(tmp_path):
+    def warnings(steps, *more):
+        keys = f"train.warmup_steps={steps}", "load.batch_events=64", *more
+        files = CampaignFiles(tmp_path, ranges=1, overrides=keys)
+        big = replace(FILE, events=40_000, below=1.0)
+        return words(plan_of(files, listed={files.name(0): (4, 1000)}, file=big))
+
+    assert "train.warmup_steps: 200 are more than a tenth of" in warnings(200)
+    assert "are more than a tenth of" not in warnings(19)
+    assert "are more than a tenth of" not in warnings(200, "train.schedule=one_cycle")
+
+
+def test_outliers_are_counted_before_anything_is_split(tmp_path):
+    files = CampaignFiles(tmp_path, ranges=1)
+    text = words(plan_of(files, listed={files.name(0): (4, 1000)}, file=replace(FILE, below=0.9)))
+    assert "10.00% of the events that were read are outliers (split.threshold)" in text

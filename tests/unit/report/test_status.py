@@ -12,6 +12,7 @@ from crpipe.core.errors import DataError
 from crpipe.core.files import read_json, write_json
 from crpipe.core.lease import lease
 from crpipe.core.paths import DESTINATIONS, OUTLIERS
+from crpipe.report.jobs import job_logs
 from crpipe.report.plan import render_plan
 from crpipe.report.state import CampaignState, SourceToken
 from crpipe.report.status import render_status, sum_line
@@ -38,6 +39,15 @@ def test_an_empty_campaign_waits_and_can_be_shown(tmp_path):
     text = render_status(files.state, 100)
     assert "0 of 3 ranges trained" in text
     assert "resume" not in text
+
+
+def test_a_stopped_campaign_names_the_command_that_was_used(files):
+    files.split(0)
+    assert "the same command again, e.g. snakemake train_all" in render_status(files.state, 200)
+    files.paths.command().parent.mkdir(parents=True, exist_ok=True)
+    files.paths.command().write_text("crpipe run --profile slurm\n")
+    assert "the same command again: crpipe run --profile slurm" in render_status(files.state, 200)
+    assert job_logs(files.paths) == []
 
 
 def test_each_step_leaves_its_state(files):

@@ -1,10 +1,12 @@
 """No step is there twice, in metrics.jsonl or in TensorBoard; the loggers of a user disturb nothing."""
 
+import contextlib
 import json
 
 import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.compat.proto.event_pb2 import Event
 
 from crpipe.core.errors import ConfigError
 from crpipe.setup.compatibility import check_fit
@@ -34,6 +36,20 @@ def test_events_are_cut_back_to_the_resumed_step(tmp_path):
     write_events(tmp_path, 0, [10, 20, 30])
     write_events(tmp_path, 20, [30, 40])
     assert steps_of(tmp_path) == [10, 20, 30, 40]
+
+
+def test_a_scalar_is_described_with_its_first_value(tmp_path):
+    with contextlib.closing(EventFile(tmp_path, "000000.r", 0)) as file:
+        for step in (1, 2):
+            file.scalars(step, 0.0, {"critic/loss": 1.0, "validation/critic/loss": 2.0, "mine/odd_one": 3.0})
+    events = [Event.FromString(record) for record in _records(file.path)]
+    texts = [value.metadata.summary_description for event in events for value in event.summary.value]
+    assert texts[:3] == [
+        "mean loss of the phase over the steps since the last row",
+        "mean loss of the phase; on held-out events",
+        "odd one, a number of the workload",
+    ]
+    assert set(texts[3:]) == {""}
 
 
 @pytest.mark.parametrize("zeros", [False, True])

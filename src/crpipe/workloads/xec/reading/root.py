@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -329,6 +329,8 @@ class RootFiles:
     prediction does not need. (run, event) must be unique in a file.
     """
 
+    formats: ClassVar[tuple[str, ...]] = ("ROOT",)
+
     def __init__(self, options: RootFilesOptions) -> None:
         self._options = options
         self.layout: Layout = sensor_layout(
@@ -337,7 +339,6 @@ class RootFiles:
             fiducial=options.fiducial,
             saturated=options.saturated is not None,
         )
-        self.formats = ("ROOT",)
         self.needs: tuple[str, ...] = tuple(name for name in ("sensors", "dead") if getattr(options, name))
 
     @cached_property
