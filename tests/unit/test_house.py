@@ -37,7 +37,7 @@ BUDGET = {
     "statistics": (5, 815),
     "check": (7, 1655),
     "setup": (5, 1220),
-    "workloads": (72, 14730),
+    "workloads": (72, 14825),
     "workflow": (7, 1595),
     "cli": (8, 2145),
     "api": (2, 515),
