@@ -124,3 +124,14 @@ def test_the_linear_regression_needs_no_differences_and_is_the_same_each_time():
     assert (stopped(x, torch.full_like(y, 2.0))(x) == 0).all()
     assert (stopped(torch.zeros_like(x), y)(x) == 0).all()
     assert torch.equal(stopped(x, y)(x), stopped(x, y)(x))
+
+
+def test_few_features_of_any_scale_and_place_are_learned_exactly():
+    """Conjugate gradients end after as many steps as there are features."""
+    x = torch.from_numpy(np.random.default_rng(5).uniform(-1, 1, (400, 4))).float()
+    x = 5 + x * torch.tensor([1.0, 2.0, 5.0, 20.0])
+    y = x @ torch.tensor([[0.5], [-0.3], [0.1], [0.01]])
+    inside = ((y - y.mean()).abs() < 0.5)[:, 0]  # far from what counts as a tail
+    off = stopped(x[inside], y[inside])(x[inside]) - y[inside]
+    assert off.std() < 1e-3  # of y: 0.3; the median of y is where the mean of x is
+    assert off.abs().max() < 0.1
