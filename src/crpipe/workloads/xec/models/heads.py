@@ -106,8 +106,8 @@ class Head(nn.Module):
 class GammaModel(nn.Module):
     """A regression on sums of the light, one on the share of each sensor, and what corrects them.
 
-    The second one, ``sensors``, knows where the light is in finer detail than the sums. Encoder and heads of the
-    tasks correct both.
+    The second one, ``sensors``, knows where the light is in finer detail than the sums. Encoder and heads of
+    the tasks correct both.
 
     unit_TASK: [D] a step of 1 of the network. sigma_TASK: [D] factor of predicted uncertainties.
     """
