@@ -38,7 +38,7 @@ BUDGET = {
     "check": (7, 1665),
     "setup": (6, 1575),
     "author": (2, 470),
-    "workloads": (72, 14765),
+    "workloads": (72, 14850),
     "workflow": (7, 1595),
     "cli": (8, 2265),
     "api": (2, 515),

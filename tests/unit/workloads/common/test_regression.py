@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from crpipe.workloads.common.regression import QuadraticRegression
+from crpipe.workloads.common.regression import QuadraticRegression, StoppedRegression
 
 
 def features(count=3000, seed=1):
@@ -78,3 +78,60 @@ def test_the_same_events_give_the_same_bits_and_all_of_it_is_in_the_state():
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(one(x), fresh(x))
         assert one(x).dtype == torch.float32
+
+
+def shares(count=2000, seed=1, sensors=300):
+    """Light in many sensors, and their gains: what is measured differs from the truth by their products."""
+    light = np.random.default_rng(seed).dirichlet(np.full(sensors, 0.2), count)
+    gains = np.random.default_rng(9).normal(0, 0.04, sensors)
+    noise = np.random.default_rng(seed + 100).normal(0, 0.002, count)
+    return torch.from_numpy(light).float(), torch.from_numpy(3 + light @ gains + noise).float()[:, None]
+
+
+def stopped(x, y):
+    regression = StoppedRegression(x.shape[1], y.shape[1])
+    regression.fit(x, y)
+    return regression
+
+
+def test_more_features_than_events_can_bear_are_learned_in_spite_of_outliers():
+    x, y = shares()
+    wrong = (torch.arange(len(y)) % 50 == 0)[:, None]
+    regression = stopped(x, torch.where(wrong, y + 1, y))
+    new, true = shares(500, seed=2)
+    off = regression(new) - true
+    assert off.abs().median() < 0.7 * (true - true.median()).abs().median()
+    assert (regression(1e6 * new) - 3).abs().max() < 0.1
+
+
+def test_each_column_has_its_own_number_of_steps_and_noise_teaches_nothing():
+    x, y = shares()
+    noise = torch.from_numpy(np.random.default_rng(3).standard_normal((len(x), 1))).float()
+    both = stopped(x, torch.cat([y, noise], dim=1))
+    new, _ = shares(100, seed=2)
+    assert (both(new)[:, 1] == 0).all()
+    torch.testing.assert_close(both(new)[:, :1], stopped(x, y)(new), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("count", [0, 1, 24])
+def test_few_events_teach_the_linear_regression_nothing(count):
+    x, y = shares(count)
+    assert (stopped(x, y)(shares(9)[0]) == 0).all()
+
+
+def test_the_linear_regression_needs_no_differences_and_is_the_same_each_time():
+    x, y = shares(200)
+    assert (stopped(x, torch.full_like(y, 2.0))(x) == 0).all()
+    assert (stopped(torch.zeros_like(x), y)(x) == 0).all()
+    assert torch.equal(stopped(x, y)(x), stopped(x, y)(x))
+
+
+def test_few_features_of_any_scale_and_place_are_learned_exactly():
+    """Conjugate gradients end after as many steps as there are features."""
+    x = torch.from_numpy(np.random.default_rng(5).uniform(-1, 1, (400, 4))).float()
+    x = 5 + x * torch.tensor([1.0, 2.0, 5.0, 20.0])
+    y = x @ torch.tensor([[0.5], [-0.3], [0.1], [0.01]])
+    inside = ((y - y.mean()).abs() < 0.5)[:, 0]  # far from what counts as a tail
+    off = stopped(x[inside], y[inside])(x[inside]) - y[inside]
+    assert off.std() < 1e-3  # of y: 0.3; the median of y is where the mean of x is
+    assert off.abs().max() < 0.1

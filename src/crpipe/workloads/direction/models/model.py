@@ -50,12 +50,8 @@ class DirectionModel(nn.Module):
         turn: [B] angle by which each event is turned about the vertical axis, in rad.
         """
         x = self._features(batch, turn)
-        summary = self._summaries(x, batch)
-        parts, first = [], 0
-        for rows, there in groups_of(batch):
-            parts.append(self.corrected(x[rows], there, summary[first : first + len(rows)]))
-            first += len(rows)
-        return torch.cat(parts)
+        groups = ((x[rows], there) for rows, there in _joined_groups(batch))
+        return torch.cat([self.corrected(each, there, summarise(each, there)) for each, there in groups])
 
     def estimates(self, batch: Batch, turn: Tensor) -> Tensor:
         """Return the vectors of the regression alone, [B, 3], as ``forward`` does."""
@@ -63,21 +59,24 @@ class DirectionModel(nn.Module):
 
     def summaries(self, batch: Batch, turn: Tensor) -> Tensor:
         """Return what the regression sees: [B, SUMMARY]."""
-        return self._summaries(self._features(batch, turn), batch)
+        x = self._features(batch, turn)
+        return torch.cat([summarise(x[rows], there) for rows, there in _joined_groups(batch)])
 
     def _features(self, batch: Batch, turn: Tensor) -> Tensor:
         return self.features(batch, batch["event"], batch["start"], turn)
-
-    def _summaries(self, x: Tensor, batch: Batch) -> Tensor:
-        groups = groups_of(batch)
-        if not torch.compiler.is_compiling():  # a graph of its own for every way in which they are joined
-            groups = joined(groups)
-        return torch.cat([summarise(x[rows], there) for rows, there in groups])
 
     def corrected(self, x: Tensor, there: Tensor, summary: Tensor) -> Tensor:
         """Return vectors [E, 3] from features x [E, L, F] and summaries; there: [E, L] false for padding."""
         step = self.network(x, there)
         return self.start * self.regression(summary) + step.float()  # bfloat16 lacks digits for small angles
+
+
+def _joined_groups(batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
+    """Return the groups of a batch as ``groups_of`` does, small ones joined, but not for a compiled graph.
+
+    Every way in which they are joined would be a graph of its own.
+    """
+    return groups_of(batch) if torch.compiler.is_compiling() else joined(groups_of(batch))
 
 
 def groups_of(batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:

@@ -112,7 +112,7 @@ class LightSums(NamedTuple):
     has the same, and why). start_ns: mean time, weighted by photons, less the way of the light from there; 0
     without times. expected_ns: [B, 4760] when light of that time would reach each sensor. vector: [B, SUMS]
     what a simple regression needs: these, the light of each face and in rings about the centre, its widths,
-    and its largest sensor.
+    and its largest sensor. shares: [B, 4760] of the light in each sensor.
     """
 
     light: Tensor
@@ -122,6 +122,7 @@ class LightSums(NamedTuple):
     start_ns: Tensor
     expected_ns: Tensor
     vector: Tensor
+    shares: Tensor
 
 
 class SensorFeatures(nn.Module):
@@ -198,7 +199,8 @@ class SensorFeatures(nn.Module):
             *(by_face / self.usual).log().unbind(dim=1),
             *(ring / flat for ring in rings),
         ]
-        return LightSums(light, u_cm, v_cm, w_cm, start, start[:, None] + way, torch.stack(vector, dim=1))
+        expected, shares = start[:, None] + way, shining / light[:, None]
+        return LightSums(light, u_cm, v_cm, w_cm, start, expected, torch.stack(vector, dim=1), shares)
 
     def _way(self, u: Tensor, v: Tensor, w: Tensor) -> Tensor:
         """Return how long light takes from a point, [B] each in cm, to all sensors: [B, 4760] in ns."""

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from crpipe.workloads.common.formulas import Gelu
-from crpipe.workloads.common.regression import QuadraticRegression, begin_at_zero
-from crpipe.workloads.xec.layout import TRUTH, TRUTHS
+from crpipe.workloads.common.regression import QuadraticRegression, StoppedRegression, begin_at_zero
+from crpipe.workloads.xec.layout import SENSORS, TRUTH, TRUTHS
 from crpipe.workloads.xec.models.encoder import TOKENS, SensorEncoder
 from crpipe.workloads.xec.models.features import SUMS, U_CM, V_CM
 from crpipe.workloads.xec.sensors import INNER_RADIUS
@@ -104,7 +104,10 @@ class Head(nn.Module):
 
 
 class GammaModel(nn.Module):
-    """A regression on sums of the light, and encoder and heads of the tasks that correct it.
+    """A regression on sums of the light, one on the share of each sensor, and what corrects them.
+
+    The second one, ``sensors``, knows where the light is in finer detail than the sums. Encoder and heads of
+    the tasks correct both.
 
     unit_TASK: [D] a step of 1 of the network. sigma_TASK: [D] factor of predicted uncertainties.
     """
@@ -121,7 +124,9 @@ class GammaModel(nn.Module):
             self.heads[name] = Head(options.width, options.head, outputs)
             self.register_buffer(f"unit_{name}", self._first_unit(name))
             self.register_buffer(f"sigma_{name}", torch.ones(len(UNITS[name])))
-        self.regression = QuadraticRegression(SUMS, sum(len(UNITS[name]) for name in self.names))
+        columns = sum(len(UNITS[name]) for name in self.names)
+        self.regression = QuadraticRegression(SUMS, columns)
+        self.sensors = StoppedRegression(SENSORS, columns)
         if options.balance == "learned":
             zeros = {name: nn.Parameter(torch.zeros(())) for name in self.heads}
             self.log_variance = nn.ParameterDict(zeros)
@@ -144,36 +149,40 @@ class GammaModel(nn.Module):
         return predictions
 
     def estimates(self, items: Tensor) -> dict[Truth, Tensor]:
-        """Predict by the regression alone: for each task [B, D] in the units of its columns."""
+        """Predict by the regressions alone: for each task [B, D] in the units of its columns."""
         return self._estimates(self.encoder.features(items)[1])
 
     def _estimates(self, sums: LightSums) -> dict[Truth, Tensor]:
         sizes = [len(UNITS[name]) for name in self.names]
-        steps = self.regression(sums.vector).split(sizes, dim=1)
+        steps = (self.regression(sums.vector) + self.sensors(sums.shares)).split(sizes, dim=1)
         return {
             name: _after(name, self._simple(name, sums), step)
             for name, step in zip(self.names, steps, strict=True)
         }
 
     def fit(self, blocks: Iterable[tuple[Tensor, dict[Truth, Tensor]]]) -> None:
-        """Fit the regression, and the units by its resolution.
+        """Fit the regressions, one after another, and the units by their resolution.
 
         blocks: items [B, 4760, 4] and the true values of each task [B, D] in the units of its columns.
         """
-        vectors, steps, simple, true = [], [], [], []
+        vectors, shares, steps, simple, true = [], [], [], [], []
         for items, truth in blocks:
             sums = self.encoder.features(items)[1]
             first = {name: self._simple(name, sums) for name in self.names}
             vectors.append(sums.vector)
+            shares.append(sums.shares)
             steps.append(torch.cat([_between(name, first[name], truth[name]) for name in self.names], dim=1))
             simple.append(first)
             true.append(truth)
         if not vectors:
             return
-        vector = torch.cat(vectors)
-        self.regression.fit(vector, torch.cat(steps))
+        vector, wanted = torch.cat(vectors), torch.cat(steps)
+        self.regression.fit(vector, wanted)
+        learned = self.regression(vector)
+        self.sensors.fit(torch.cat(shares), wanted - learned)
+        learned = learned + torch.cat([self.sensors(part) for part in shares])
         sizes = [len(UNITS[name]) for name in self.names]
-        for name, step in zip(self.names, self.regression(vector).split(sizes, dim=1), strict=True):
+        for name, step in zip(self.names, learned.split(sizes, dim=1), strict=True):
             first_of, true_of = (torch.cat([each[name] for each in part]) for part in (simple, true))
             off = difference(name, _after(name, first_of, step), true_of, log=self.tasks[name].log)
             width = torch.quantile(off.abs().double(), WITHIN, dim=0)

@@ -10,6 +10,7 @@ from crpipe.events.batch import Events
 from crpipe.loading.microbatch import rounded
 from crpipe.workloads.direction.models import grouping
 from crpipe.workloads.direction.models.grouping import group_by_sensor, padded_groups, padded_rows
+from crpipe.workloads.direction.models.model import groups_of, joined
 from directions import WORKLOADS, build, make_events
 
 pulses = st.tuples(
@@ -177,6 +178,23 @@ def test_a_padded_batch_gives_the_losses_and_gradients_of_the_batch(case, events
         torch.testing.assert_close(mine, known, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("most", [1, 20_000, 1 << 30])
+@pytest.mark.parametrize("name", sorted(WORKLOADS))
+def test_groups_that_are_joined_give_the_vectors_of_each_by_itself(name, most, monkeypatch):
+    workload, model = build(name)
+    batch = workload.collate(random_events(3), np.arange(105), ())
+    sizes = [len(rows) for rows, _ in groups_of(batch)]
+    monkeypatch.setattr("crpipe.workloads.direction.models.model._PAIRS", most)
+    fewer = [len(rows) for rows, _ in joined(groups_of(batch))]
+    assert sum(fewer) == sum(sizes)
+    assert len(fewer) == len(sizes) if most == 1 else len(fewer) < len(sizes)
+    assert (len(fewer) == 1) == (most > 20_000)
+    with torch.no_grad():
+        found = model(batch, batch["turn"])
+        monkeypatch.setattr("crpipe.workloads.direction.models.model.joined", lambda groups: groups)
+        torch.testing.assert_close(found, model(batch, batch["turn"]), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_what_padding_holds_does_not_matter(case):
     workload, model = build(case[0], loss=case[1])
@@ -210,9 +228,10 @@ def test_batches_of_a_kind_have_few_shapes():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "options"), [("FlatTransformer", {"layers": 1}), ("DeepSet", {})])
-def test_one_graph_with_variables_serves_batches_of_a_kind(name, options):
+def test_one_graph_with_variables_serves_batches_of_a_kind(name, options, monkeypatch):
+    monkeypatch.setattr(grouping, "_ITERATIONS", 1)  # each is traced once for every group
     workload, model = build(name, **options)
-    graphs = []
+    graphs, events = [], 12  # of eight groups, the last one with padding
 
     def keep(graph, _):
         graphs.append(graph)
@@ -222,7 +241,7 @@ def test_one_graph_with_variables_serves_batches_of_a_kind(name, options):
     whole = torch.compile(workload.loss, dynamic=True, backend=keep, fullgraph=True)
     with torch.no_grad():
         for seed in range(3):
-            batch = workload.collate(random_events(seed), np.arange(105), (1,))
+            batch = workload.collate(random_events(seed, events), np.arange(events), (1,))
             found, wanted = (each(model, batch, torch.Generator()) for each in (whole, workload.loss))
             torch.testing.assert_close(found, wanted)
     torch._dynamo.reset()

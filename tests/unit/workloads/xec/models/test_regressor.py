@@ -9,9 +9,10 @@ from crpipe.events.batch import Events
 from crpipe.events.histograms import Histogram
 from crpipe.workloads.xec import Regressor, RegressorOptions
 from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, SENSORS, TIME_VALID, TRUTH, TRUTHS
+from crpipe.workloads.xec.models.features import sensors_of
 from crpipe.workloads.xec.models.heads import task_loss
 from crpipe.workloads.xec.models.regressor import Flattening
-from crpipe.workloads.xec.sensors import FACE_IDS
+from crpipe.workloads.xec.sensors import FACE_IDS, INNER
 from xenon_models import ALL_TASKS, PLACES, build, collate, loss, predict, validate, with_items, workload
 from xenon_toy import make_gammas
 
@@ -297,6 +298,26 @@ def test_a_fit_makes_the_estimates_better_and_the_units_their_resolutions():
         assert off[1] < better * off[0]
     inside = np.abs(made.baseline(gammas)["w_cm"] - gammas.columns["w_cm"]) < model.unit_position[2].item()
     assert inside.mean() == pytest.approx(0.683, abs=0.01)
+
+
+def test_a_fit_learns_which_sensors_see_too_much(monkeypatch):
+    """Boards like a chequerboard, too bright and too dark in turns: no sum of the light shows them."""
+    row, column = np.divmod(np.arange(INNER.ids.size), INNER.ids.shape[1])
+    gain = np.zeros(SENSORS, np.float32)
+    gain[INNER.ids.ravel()] = np.where((row // 12 + column // 12) % 2, 0.3, -0.3)
+    made, model = build(tasks={"energy": {}})
+    monkeypatch.setattr(model.regression, "fit", lambda *_: None)
+    gammas, others = make_gammas(300), make_gammas(100, seed=5)
+    before = made.baseline(others)["energy_gev"]
+    for events in (gammas, others):
+        light = np.maximum(sensors_of(events)[..., PHOTONS], 0)
+        simple = made.baseline(events)["energy_gev"]
+        events.columns["energy_gev"] = simple * np.exp(light @ gain / light.sum(axis=1))
+    with torch.no_grad():
+        made.fit(model, [gammas])
+    after = made.baseline(others)["energy_gev"]
+    off = [np.abs(each / others.columns["energy_gev"] - 1).mean() for each in (before, after)]
+    assert off[1] < 0.5 * off[0]
 
 
 def test_a_calibration_scales_the_uncertainties_to_68_percent():
