@@ -90,10 +90,10 @@ demo-pelican: $(READY)
 test: $(READY)
 	$(PYTEST) -m "not slow" $(TESTS)
 
-# Integration tests wait for servers, kills and clocks: a third process has their cores meanwhile.
+# Tests of whole campaigns wait for servers, kills and clocks: a third process has their cores meanwhile.
 test-all: $(READY)
-	$(PYTEST) -m slow $$(grep -rlw slow --include='test_*.py' $(TESTS))
-	$(PYTEST) -n 3 tests/golden tests/integration --ignore tests/integration/test_slurm_failures.py
+	$(PYTEST) -n 3 -m slow --ignore tests/integration/test_slurm_failures.py tests/golden tests/integration \
+		$$(grep -rlw slow --include='test_*.py' $(TESTS))
 
 # outside of the clone, as the test does it: some messages name the nearest campaign
 golden: $(READY)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 TEXTS = ("products.txt", "words.txt")

@@ -15,7 +15,7 @@ from raw_files import write_parquet
 from runs import LINKS, RANGES, children, flipped, job_of, wait_for
 from same_results import same_result
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
 

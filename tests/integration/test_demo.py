@@ -12,7 +12,7 @@ import yaml
 from crpipe.config.loading import read_tree
 from runs import BIN, REPOSITORY, TINY, environment
 
-pytestmark = [pytest.mark.federation, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.federation, pytest.mark.timeout(900)]
 DEMO = REPOSITORY / "config" / "demo.yaml"
 
 

@@ -14,7 +14,7 @@ from crpipe.workloads.direction.layout import unit_vectors
 from prometheus_files import nested_table
 from runs import BIN, REPOSITORY, Campaign, environment, follow
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 PAGE = (REPOSITORY / "docs" / "direction.md").read_text()
 BLOCKS = re.findall(r"```(yaml|python|bash)\n(.*?)```", PAGE, re.DOTALL)
 

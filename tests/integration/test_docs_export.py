@@ -12,7 +12,7 @@ import yaml
 from crpipe.config.loading import read_tree
 from runs import BIN, REPOSITORY, TINY, bash, environment
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 PAGE = (REPOSITORY / "docs" / "export.md").read_text()
 COMMANDS, SCRIPTS = (
     re.findall(rf"^```{kind}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE) for kind in ("bash", "python")

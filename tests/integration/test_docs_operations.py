@@ -10,7 +10,7 @@ from crpipe.config.loading import read_tree
 from integration.slurm.cluster import wait_for
 from runs import BIN, REPOSITORY, TINY, Campaign, bash, environment
 
-pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
 BLOCKS = re.findall(r"```bash\n(.*?)```", (REPOSITORY / "docs" / "operations.md").read_text(), re.DOTALL)
 
 

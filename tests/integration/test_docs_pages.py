@@ -7,7 +7,7 @@ import pytest
 
 from runs import REPOSITORY, Campaign, follow
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 DOCS = REPOSITORY / "docs"
 
 

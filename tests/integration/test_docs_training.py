@@ -9,7 +9,7 @@ import yaml
 from crpipe.config.loading import read_tree
 from runs import REPOSITORY, TINY, Campaign, follow
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 BLOCKS = re.findall(
     r"```(yaml|python|bash)\n(.*?)```", (REPOSITORY / "docs" / "training.md").read_text(), re.DOTALL
 )

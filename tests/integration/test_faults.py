@@ -19,7 +19,7 @@ from crpipe.core.causes import MEANINGS
 from fault_campaign import LEFT_OUT, STEPS
 from runs import REPOSITORY, environment
 
-pytestmark = [pytest.mark.slow, pytest.mark.compiler, pytest.mark.timeout(20 * 3600)]
+pytestmark = [pytest.mark.compiler, pytest.mark.timeout(20 * 3600)]
 
 CASES = int(os.environ.get("FAULTS", "100"))
 WORKERS = 2

@@ -8,7 +8,7 @@ from hidden_names import hiding
 from runs import RANGES, Campaign, job_of, kill, wait_for
 from same_results import same_result
 
-pytestmark = [pytest.mark.slow, pytest.mark.bindfs, pytest.mark.compiler, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.bindfs, pytest.mark.compiler, pytest.mark.timeout(900)]
 
 PRELOADED = [False, True] if os.environ.get("CRPIPE_NFS") else [False]
 

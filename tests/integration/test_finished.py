@@ -16,7 +16,7 @@ from raw_files import write_parquet
 from runs import RANGES, Campaign, job_of, kill, wait_for
 from same_results import same_result
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 RANGE = RANGES[0]
 DAY = 86_400
 

@@ -8,7 +8,7 @@ import pytest
 
 from runs import BIN, LINKS, RANGES, environment
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 
 def test_a_fork_goes_on_after_a_finished_link_and_trains_to_the_end(finished, tmp_path):

@@ -11,7 +11,7 @@ from crpipe.core.paths import DESTINATIONS, LARGE_ROLES, TRAINED_ROLES
 from runs import RANGES, REPOSITORY, Campaign
 from watched import NAMES
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 THRESHOLD = 40
 

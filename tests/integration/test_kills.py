@@ -24,7 +24,7 @@ from kills import (
 )
 from runs import Campaign
 
-pytestmark = [pytest.mark.slow, pytest.mark.compiler, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.compiler, pytest.mark.timeout(1800)]
 
 SEED = int(os.environ.get("CRPIPE_KILL_SEED", "1"))
 NIGHTLY = int(os.environ.get("CRPIPE_KILLS", "0"))

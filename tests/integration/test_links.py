@@ -7,7 +7,7 @@ import pytest
 
 from runs import RANGES, children, flipped, kill
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 PAIR, REST, WHOLE = "0000000-0000003", "0000004-0000005", "0000000-0000005"
 MORE = "0000006-0000007"

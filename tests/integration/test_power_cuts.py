@@ -18,7 +18,7 @@ from crpipe.workflow.head import resume_deletions
 from power_cut import WAYS, chosen, cuts, made
 from runs import RANGES, Campaign
 
-pytestmark = [pytest.mark.slow, pytest.mark.compiler, pytest.mark.timeout(7200)]
+pytestmark = [pytest.mark.compiler, pytest.mark.timeout(7200)]
 
 COUNT = int(os.environ.get("CRPIPE_CUTS", "8"))
 SEED = int(os.environ.get("CRPIPE_CUT_SEED", "1"))

@@ -7,7 +7,7 @@ import pytest
 
 from runs import RANGES, children, kill, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 
 def in_two_processes(split, folder):

@@ -154,7 +154,6 @@ def test_snapshots_keep_their_distance_though_ranks_look_up_at_log_intervals_onl
     assert [row["step"] for row in noted] == [4, 6, 10, 12]
 
 
-@pytest.mark.slow
 def test_a_killed_rank_ends_the_job_and_the_next_attempt_resumes(tmp_path):
     config = toy_config(tmp_path, train={"epochs": 60, "log_steps": 4, "snapshot_steps": 8})
     whole = toy_config(tmp_path / "whole", train={"epochs": 60, "log_steps": 4, "snapshot_steps": 8})

@@ -21,7 +21,7 @@ from integration.slurm.campaigns import (
 from integration.slurm.cluster import wait_for
 from runs import LINKS, RANGES, Campaign
 
-pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
 FIRST, SECOND, THIRD = RANGES
 
 

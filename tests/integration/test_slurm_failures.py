@@ -30,7 +30,7 @@ from integration.slurm.campaigns import (
 from integration.slurm.cluster import wait_for
 from runs import RANGES
 
-pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(900)]
 FIRST, MIDDLE, LAST = RANGES
 TRAIN = f"{SLURM} {SECOND}"
 # Without the signal ahead of the time limit, which would come too early for jobs of one minute.

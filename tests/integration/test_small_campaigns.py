@@ -12,7 +12,7 @@ from crpipe.workloads.muons.simulator.files import AirShowers
 from crpipe.workloads.muons.simulator.options import AirShowersOptions
 from runs import Campaign
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 SHORT = {"epochs": 1, "warmup_steps": 1}
 

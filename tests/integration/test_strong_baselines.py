@@ -4,14 +4,11 @@ import math
 import sys
 from pathlib import Path
 
-import pytest
-
 sys.path.append(str(Path(__file__).parents[1] / "physics"))
 
 import strong_baselines
 
 
-@pytest.mark.slow
 def test_a_small_comparison_has_a_table(tmp_path):
     lines, differences = strong_baselines.measure("other telescope", tmp_path, 1, 120, files=2)
     assert sum(line.startswith("|") for line in lines) == 2 + 4 == 2 + len(differences)

@@ -14,7 +14,7 @@ from runs import REPOSITORY, environment
 sys.path.insert(0, str(REPOSITORY / "docs"))
 import demo_numbers
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 DOCS = REPOSITORY / "docs"
 BLOCKS = re.findall(r"^```python\n(.*?)^```", (DOCS / "api.md").read_text(), re.DOTALL | re.MULTILINE)
 

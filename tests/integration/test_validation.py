@@ -8,7 +8,7 @@ import yaml
 
 from runs import LINKS, children, kill, verb_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 TRAIN = {"validate_steps": 2, "validate_events": 40, "keep_best": "score_log_energy", "stop_after": 4}
 

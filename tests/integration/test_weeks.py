@@ -24,7 +24,7 @@ from runs import (
     wait_for,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 PAGE = (REPOSITORY / "docs" / "weeks.md").read_text()
 
 

@@ -30,7 +30,7 @@ from runs import (
     wait_for,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 
 def test_one_command_makes_everything_and_nothing_is_left_behind(finished):

@@ -15,7 +15,7 @@ from crpipe.workloads.xec.simulator.options import XenonDetectorOptions
 from outside.lab import Lab
 from root_files import write_root
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 RANGE, DEAD, BRIGHT = "0000001-0000001", [17, 900, 4100], 2000
 SETTINGS = {

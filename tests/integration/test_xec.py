@@ -19,7 +19,7 @@ from kills import check_killed_in_training
 from outside.lab import Lab
 from runs import check_kills_change_nothing
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 EVENTS = 120
 LINKS = ("0000001-0000004", "0000001-0000004.2")

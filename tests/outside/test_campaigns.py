@@ -293,3 +293,17 @@ def test_status_and_data_verbs_never_import_torch(finished, kind):
     modules = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "crpipe.config.plugins" in modules
     assert not {"torch", "hitlab.model", "tilelab.model"} & modules
+
+
+def test_who_has_not_the_package_sees_the_same(finished, tmp_path):
+    campaign = finished.copy(tmp_path / "copy")
+    alone = Lab(campaign.folder, {"PYTHONPATH": ""})
+    for words in (("summary",), ("summary", "--json"), ("check",), ("compare", "first"), ("status", "--all")):
+        with_it, without = (re.sub(r".* free\b", "", each.say(*words)) for each in (campaign, alone))
+        assert with_it == without, words
+    for words in (("report",), ("status", "--html", str(tmp_path / "status.html")), ("figures",)):
+        alone.say(*words)
+    assert "balance" in (campaign.run / "report.html").read_text()
+    refused = alone.crpipe("train", RANGES[0])
+    assert refused.returncode == 2
+    assert "is its package installed" in refused.stderr

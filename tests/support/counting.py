@@ -8,6 +8,7 @@ from torch import nn
 
 from crpipe.events.batch import Events, cut_lists
 from crpipe.events.layout import Metric
+from crpipe.statistics.classifier import LabelledRows
 from crpipe.train.checkpoints import CheckpointStore
 from crpipe.workloads.muons.layout import BUNDLES
 from crpipe.workloads.muons.reading.parquet import Bundles
@@ -136,6 +137,21 @@ class Given(Echo):
             "given": float(np.array_equal(truth.items, prediction.items)),
             "counts": float(np.array_equal(truth.multiplicity, prediction.multiplicity)),
         }
+
+
+class ClassifiedOptions(CountingOptions):
+    pass
+
+
+class Classified(Echo):
+    """Keeps the energies of true and predicted events."""
+
+    def score(self, truth, prediction, folder):
+        energies = np.concatenate([side.columns["energy_gev"] for side in (truth, prediction)])
+        event = np.tile(np.arange(len(truth)), 2)
+        real = np.arange(len(event)) < len(truth)
+        rows = LabelledRows(energies[:, None], real, event, np.arange(len(truth)), np.ones(len(event)))
+        return {"same": 1.0, "energies": rows}
 
 
 class NeedsPlacesOptions(CountingOptions):

@@ -2,6 +2,8 @@
 
 import os
 
+import pytest
+
 LIMIT_S = 2.0
 # Two processes take one file after the other: with these at the end one of them would wait for the other.
 LONGEST = (
@@ -31,8 +33,15 @@ LONGEST = (
 )
 
 
+@pytest.hookimpl(tryfirst=True)  # before the mark expression chooses
 def pytest_collection_modifyitems(items):
-    """Sort by the list above, the others in their order (`--no-loadscope-reorder` keeps it)."""
+    """Sort by the list above, the others in their order (`--no-loadscope-reorder` keeps it).
+
+    What runs whole campaigns is slow.
+    """
+    for item in items:
+        if item.nodeid.startswith(("tests/integration/", "tests/golden/")):
+            item.add_marker("slow")
     rank = {f"tests/{name}": place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: rank.get(item.nodeid.partition("::")[0], len(rank)))
 

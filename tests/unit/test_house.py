@@ -24,22 +24,22 @@ DIALECT = re.compile(r"(Give|Say|Spell|Let|Tell|Take note)\b|Make\b.*\bagain\b")
 EMPTY_NAMES = frozenset(("found", "made", "told", "own", "place"))
 # Modules and lines of each room, at most; a commit that needs more says for what. The aim is 38,000 lines.
 BUDGET = {
-    "core": (11, 2605),
-    "config": (6, 1390),
+    "core": (11, 2615),
+    "config": (6, 1405),
     "events": (12, 1965),
-    "campaign": (10, 2125),
+    "campaign": (11, 2385),
     "source": (23, 5570),
-    "split": (14, 3765),
+    "split": (14, 3760),
     "loading": (5, 1145),
-    "report": (20, 5035),
-    "train": (16, 4080),
-    "inference": (14, 3150),
-    "statistics": (5, 815),
-    "check": (7, 1655),
+    "report": (21, 5165),
+    "train": (16, 4085),
+    "inference": (14, 3185),
+    "statistics": (6, 870),
+    "check": (7, 1665),
     "setup": (5, 1220),
-    "workloads": (72, 14825),
+    "workloads": (72, 14830),
     "workflow": (7, 1595),
-    "cli": (8, 2145),
+    "cli": (8, 2165),
     "api": (2, 515),
     "contract": (9, 1600),
 }
@@ -107,7 +107,8 @@ def test_make_runs_every_test():
     assert unnamed == []
     runs = dict(re.findall(r"^(test|test-all): \$\(READY\)\n((?:\t.*\n)+)", makefile, re.MULTILINE))
     assert '-m "not slow" $(TESTS)\n' in runs["test"]
-    assert "-m slow $$(grep -rlw slow --include='test_*.py' $(TESTS))\n" in runs["test-all"]
+    assert " -m slow " in runs["test-all"]
+    assert "$$(grep -rlw slow --include='test_*.py' $(TESTS))\n" in runs["test-all"]
     assert {"\t$(MAKE) test\n", "\t$(MAKE) test-all\n"} <= {
         f"{line}\n" for line in makefile.partition("\ncheck:")[2].partition("\n\n")[0].splitlines()
     }

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from crpipe.campaign.recorded import read_run
+from crpipe.campaign.recorded import RunRecord, read_run
 from crpipe.campaign.records import ChosenThreshold, table_keys, table_paths
 from crpipe.config.loading import validate
 from crpipe.core.causes import is_present
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from crpipe.campaign.readers import ReaderChoice
-    from crpipe.campaign.recorded import RunRecord
     from crpipe.campaign.records import Tables
     from crpipe.config.loading import Config, Tree
     from crpipe.core.paths import Paths
@@ -49,14 +48,20 @@ class Campaign:
         """Read what follows from a configuration: the layout, and the hashes of side tables that are staged.
 
         layout: "reader" imports the reader and asks it; "recorded" takes what a job has recorded, if any, and
-        needs no reader; "either" asks the reader where nothing is recorded. Raise ConfigError for a reader
-        that is none, DataError for a damaged record.
+        needs no reader: where a package is not installed here, the keys are recorded ones, too; "either" asks
+        the reader where nothing is recorded. Raise ConfigError for a reader that is none, DataError for a
+        damaged record.
         """
         paths = config.paths()
         known_layout = None if layout == "reader" else recorded_layout(paths.layout())
         if known_layout is None and layout != "recorded":
             known_layout = _layout_of_reader(config)
-        return cls(config, paths, known_layout, table_keys(paths.tables()))
+        campaign = cls(config, paths, known_layout, table_keys(paths.tables()))
+        if layout != "recorded" or config.has_packages():
+            return campaign
+        keys = (read_json_if_any(path) for path in (paths.campaign(), paths.run_config()))
+        data_keys, train_keys = ({} if each is None else each for each in keys)
+        return replace(campaign, recorded=RunRecord(campaign.chain, data_keys, train_keys))
 
     @classmethod
     def of_run(cls, run: Path, results: Path | None = None) -> Campaign:

@@ -101,7 +101,8 @@ class LedgerSums(Record):
     """A ledger without its files: where all events and items of a range went.
 
     rejected: the first of them. weights: sums as those of ``events``, where events have a weight. repeated:
-    events that occur twice. notes: what the reader says of the files. doubtful_groups: a warning.
+    events that occur twice. notes: what the reader says of the files. doubtful_groups: a warning. code: of a
+    reader whose change a person accepted.
     """
 
     data: str
@@ -119,6 +120,7 @@ class LedgerSums(Record):
     notes: Any = None
     repeated: Any = None
     doubtful_groups: Any = None
+    code: Any = None
 
     @classmethod
     def from_json(cls, value: Any, where: str = "it") -> Self:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from crpipe.campaign.ledger import LedgerFiles
-from crpipe.campaign.raw_files import STAGED, StagedFile, Verification
+from crpipe.campaign.raw_files import STAGED, StagedFile, Verification, read_manifest
 from crpipe.campaign.records import SplitKey
 from crpipe.core.causes import is_plain, is_present, look_at
-from crpipe.core.errors import DataError
+from crpipe.core.errors import DataError, ShardError
 from crpipe.core.paths import FINISHED
 from crpipe.events.shard_records import ShardManifest
 
@@ -98,6 +98,18 @@ class SplitRecord:
         self.refuse_other_listing(entries)
         rows = {row.path: row for row in self.rows()}
         return [StagedFile(entry, _proof(rows[entry.path]), rows[entry.path].reason) for entry in entries]
+
+    def adopt(self, data: str, threshold: int) -> None:
+        """Check that a finished range is what would be made now; raise ShardError or DataError otherwise."""
+        key = SplitKey.read(self.folder / KEY)
+        for name, before, value in (("data", key.data, data), ("threshold", key.threshold, threshold)):
+            if before != value:
+                raise ShardError(
+                    f"{self.shards}: was split with another key ({name} {before}, now {value}); restore the "
+                    f"configuration, or make the range again: {self.remove()}, and run it again"
+                )
+        if is_present(self.listing):
+            self.refuse_other_listing(read_manifest(self.listing))
 
     def refuse_other_listing(self, entries: Sequence[Entry]) -> None:
         """Raise DataError unless a listing names the files that the range was made from, with their sizes."""

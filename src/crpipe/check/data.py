@@ -9,6 +9,7 @@ import shlex
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from crpipe.campaign.code import changes, used_code
 from crpipe.campaign.duplicates import ALLOW, find_twins
 from crpipe.campaign.ledger import Ledger
 from crpipe.campaign.raw_files import (
@@ -332,6 +333,7 @@ def check_campaign_files(report: CheckReport, campaign: Campaign, agreed: Agreed
             report.error(paths.layout(), "is not the layout of the shards", remedy)
     if keys is not None and agreed.data != agreed.recorded["data"] != "":
         report.error(paths.campaign(), "does not hold the keys that the shards were made with", remedy)
+    check_code(report, paths.data_code())
     _check_threshold(report, campaign, agreed, keys or {})
     _check_tables(report, campaign)
     _check_positions(report, campaign)
@@ -388,9 +390,17 @@ def _check_positions(report: CheckReport, campaign: Campaign) -> None:
             report.error(names, "damaged: not the ordered names that positions.json counts", remedy)
 
 
+def check_code(report: CheckReport, path: Path) -> None:
+    """Note where the code that read the data, or trained, is not the one that is installed here."""
+    with report.reading(path, removing(path)):
+        for line in changes(used_code(path)):
+            report.note(str(path), line)
+
+
 def check_run_files(report: CheckReport, campaign: Campaign, agreed: Agreed) -> None:
-    """Check the keys that the run recorded."""
+    """Check the keys and the code that the run recorded."""
     path = campaign.paths.run_config()
+    check_code(report, campaign.paths.run_code())
     trained = [link.name for link in campaign.chain.links if is_present(campaign.paths.receipt(link.name))]
     if trained:
         remedy = f"{removing(path)} && crpipe train {trained[0]}"

@@ -72,7 +72,7 @@ def status(
 
     if (watch and (as_json or html is not None)) or (every is not None and not watch):
         raise typer.BadParameter("SECONDS belongs to --watch, and --watch to the table in the terminal")
-    config = Settings.campaign()
+    config = Settings.campaign(options="installed")
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
     def look(width: int) -> str:
@@ -195,7 +195,7 @@ def summary(
     """Show the campaign's sums, their check, and how good the final checkpoint is."""
     from crpipe.report.summary import render_summary, summary_json
 
-    state = _state(Settings.campaign())
+    state = _state(Settings.campaign(options="installed"))
     if as_json:
         print(summary_json(state))
     else:
@@ -217,7 +217,7 @@ def report(
     """Write one HTML page: sums, quality, plots, ranges, jobs, failures, configuration, versions."""
     from crpipe.report.page import write_page
 
-    state = _state(Settings.campaign())
+    state = _state(Settings.campaign(options="installed"))
     print(write_page(state, out or state.campaign.paths.report()))
 
 
@@ -239,7 +239,7 @@ def figures(
     from crpipe.campaign.campaign import Campaign
     from crpipe.report.figures import plot_figures, plot_progress
 
-    campaign = Campaign.open(Settings.campaign(), "recorded")
+    campaign = Campaign.open(Settings.campaign(options="installed"), "recorded")
     for path in plot_progress(campaign) if progress else plot_figures(campaign):
         print(path)
 
@@ -264,12 +264,23 @@ def compare(
         Path | None,
         typer.Option(readable=False, help="also plot their losses over each other: SVG, PNG, PDF, CSV"),
     ] = None,
+    *,
+    posterior: Annotated[
+        bool,
+        typer.Option(
+            "--posterior", help="of generators: also whose events are most like true ones (log-posterior)"
+        ),
+    ] = False,
 ) -> None:
     """Show what differs between runs: keys, training, the metrics of the newest evaluations."""
-    from crpipe.report.compare import plot_comparison, read_runs, render_comparison
+    from crpipe.report.compare import evaluation_folders, plot_comparison, read_runs, render_comparison
 
     comparison = read_runs(Settings.campaign(options=False).paths(), runs)
     show(render_comparison(comparison))
+    if posterior:
+        from crpipe.report.posterior import render_posteriors
+
+        show(render_posteriors(evaluation_folders(comparison)))
     if figure is not None:
         print(plot_comparison(comparison, figure))
 

@@ -156,13 +156,20 @@ def threshold() -> None:
     raises=[DataError, SourceError, MissingExtra, PluginError, MachineError, LeaseError],
     page="data.md#the-ledger",
 )
-def split(name: RangeArgument) -> None:
+def split(
+    name: RangeArgument,
+    *,
+    accept_code: Annotated[
+        bool,
+        typer.Option("--accept-code", help="the reader's code changed and its events are the same: go on"),
+    ] = False,
+) -> None:
     """Turn one staged range into shards, outliers and a balanced ledger."""
     with importing():
         from crpipe.split.split import split_range
 
     with _attempt_on("split", name) as (campaign, key):
-        split_range(campaign, key, Terminal())
+        split_range(campaign, key, Terminal(), accept_code=accept_code)
 
 
 @verb(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from crpipe.config.loading import Config
+    from crpipe.config.loading import Config, Options
 
 # A verb pays for its own libraries only, and so does the completion of a word.
 # ruff: noqa: PLC0415
@@ -97,8 +97,10 @@ class Settings:
     overrides: tuple[str, ...] = ()
 
     @classmethod
-    def config(cls, *, options: bool = True) -> Config:
+    def config(cls, *, options: Options = True) -> Config:
         """Read and validate the configuration; without ``options``, no named package has to be there.
+
+        "installed": the options of those that are there.
 
         One line on stderr says so where no file is named.
         """
@@ -110,7 +112,7 @@ class Settings:
         return config
 
     @classmethod
-    def campaign(cls, *, options: bool = True) -> Config:
+    def campaign(cls, *, options: Options = True) -> Config:
         """Read the configuration for a verb that looks at a campaign; raise ConfigError where none is."""
         chosen = own_files(cls.files) or cls.overrides or is_present(DEFAULTS)
         if not chosen and not any(is_present(path) for path in _MADE):

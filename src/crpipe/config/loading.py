@@ -10,7 +10,7 @@ import difflib
 import math
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import pydantic
 import yaml
@@ -24,7 +24,7 @@ from crpipe.config.combinations import (
     check_processes,
     check_start,
 )
-from crpipe.config.plugins import free_options, later_options, options_class, renamed
+from crpipe.config.plugins import free_options, is_installed, later_options, options_class, renamed
 from crpipe.config.sections import (
     EvaluateSection,
     LoadSection,
@@ -123,6 +123,7 @@ _PLACEHOLDER = re.compile(r"\{(?:range|number)\b[^{}]*\}")
 SYNTHETIC = "synthetic://"
 # Sections whose keys belong to what another key names.
 PARTS_FIRST = "split.parts_first"  # recorded since the group, and not the size, decides an event's part
+Options = bool | Literal["installed"]
 NAMED = {"reader": "source.reader", "simulator": "source.simulator", "model": "train.workload"}
 
 # Sections are exported too: code that reads a configuration need not know which module declares a key.
@@ -242,7 +243,7 @@ class Config(Section):
 
     def options(self, section: str = "model") -> Tree:
         """The options of the reader, the simulator or the workload, with their defaults, as plain values."""
-        name = self._named(section)
+        name = self.plugin(section)
         model = options_class(NAMED[section], name) if name else None
         if model is None:
             return {}
@@ -250,22 +251,27 @@ class Config(Section):
 
     def use_options(self) -> Tree:
         """The options of the workload that no checkpoint depends on: they may change after training."""
-        name = self._named("model")
+        name = self.plugin("model")
         free = free_options(options_class(NAMED["model"], name)) if name else set()
         return {key: value for key, value in self.options().items() if key in free}
 
     def _counted_options(self, section: str) -> Tree:
         """Return the options that a fingerprint counts: not those that are newer and have their default."""
-        options, name = self.options(section), self._named(section)
+        options, name = self.options(section), self.plugin(section)
         model = options_class(NAMED[section], name) if name else None
         later = later_options(model) if model is not None else set()
         usual = model().model_dump(mode="json", include=later) if model is not None and later else {}
         return {key: value for key, value in options.items() if key not in usual or value != usual[key]}
 
-    def _named(self, section: str) -> str:
+    def plugin(self, section: str) -> str:
+        """Name the class, module:Name, whose options a section holds; empty for none."""
         group, _, leaf = NAMED[section].partition(".")
         name: str = getattr(getattr(self, group), leaf)
         return name
+
+    def has_packages(self) -> bool:
+        """Return whether everything that the configuration names is installed here."""
+        return all(is_installed(self.plugin(section)) for section in NAMED)
 
     def data_keys(self) -> Tree:
         """Every configured key that shapes the shards, flattened to dotted names."""
@@ -322,10 +328,11 @@ def rate_ends(schedule: str, decay_from: float, decay_to: float) -> bool:
     return schedule != "constant" and not level
 
 
-def load_config(files: Iterable[Path], overrides: Iterable[str] = (), *, options: bool = True) -> Config:
+def load_config(files: Iterable[Path], overrides: Iterable[str] = (), *, options: Options = True) -> Config:
     """Merge YAML files and ``key.sub=value`` overrides, later ones first in rank, into a validated Config.
 
-    options: validate also the options of reader, simulator and workload; their packages must be there.
+    options: validate also the options of reader, simulator and workload; their packages must be there, unless
+    "installed".
     """
     return validate(*read_tree(files, overrides), options=options)
 
@@ -355,7 +362,7 @@ def parse_override(text: str) -> Tree:
     return dict(node)
 
 
-def validate(tree: Tree, origin: Mapping[str, str] | None = None, *, options: bool = True) -> Config:
+def validate(tree: Tree, origin: Mapping[str, str] | None = None, *, options: Options = True) -> Config:
     """Check a merged mapping; raise ConfigError with one line per wrong key or value."""
     origin = origin or {}
     try:
@@ -363,15 +370,15 @@ def validate(tree: Tree, origin: Mapping[str, str] | None = None, *, options: bo
     except pydantic.ValidationError as error:
         raise ConfigError(explain(error, Config, "", origin)) from error
     for section, name in NAMED.items() if options else ():
-        _check_options(config, section, name, origin)
+        if options is True or is_installed(config.plugin(section)):
+            _check_options(config, section, name, origin)
     return config
 
 
 def _check_options(config: Config, section: str, key_name: str, origin: Mapping[str, str]) -> None:
     """Validate the options of one named thing; raise ConfigError with one line per wrong option."""
     given: Tree = getattr(config, section)
-    group, _, leaf = key_name.partition(".")
-    name = getattr(getattr(config, group), leaf)
+    name = config.plugin(section)
     model = options_class(key_name, name) if name else None
     if model is not None:
         try:

@@ -90,6 +90,11 @@ def build(key: str, name: str, options: Mapping[str, Any], needed: Iterable[str]
     return built
 
 
+def is_installed(name: str) -> bool:
+    """Return whether the package of a class ``module:Name`` is here; nothing is imported."""
+    return not name or find_spec(name.partition(":")[0].partition(".")[0]) is not None
+
+
 def find_class(key: str, name: str) -> Any:
     """Import the class ``name``, a value of ``key``; raise ConfigError when it cannot be imported."""
     module, attribute = _split(key, name)

@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel
 
 from crpipe.config.loading import NAMED, Config
-from crpipe.config.plugins import options_class
+from crpipe.config.plugins import is_installed, options_class
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -150,9 +150,8 @@ def _effect(schema: Schema, dotted: str) -> str:
 
 def _section(parent: BaseModel, name: str) -> BaseModel | None:
     if isinstance(parent, Config) and name in NAMED:
-        key, _, leaf = NAMED[name].partition(".")
-        named = getattr(getattr(parent, key), leaf)
-        model = options_class(NAMED[name], named) if named else None
+        named = parent.plugin(name)
+        model = options_class(NAMED[name], named) if named and is_installed(named) else None
         return _NoOptions() if model is None else model()
     value = getattr(parent, name)
     return value if isinstance(value, BaseModel) else None

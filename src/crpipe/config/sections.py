@@ -407,6 +407,12 @@ class TrainSection(Section):
         "train",
     )
 
+    on_code_change: Literal["warn", "refuse"] = key(
+        "warn",
+        "when the code of the workload is not that of the run so far: say it, or refuse to go on",
+        "site",
+    )
+
     @property
     def processes_of_node(self) -> int:
         """How many processes train together on each node: one for each GPU, or ``processes`` on CPUs."""

@@ -38,6 +38,8 @@ def roles_of(part: Part) -> tuple[Role, Role]:
 CONSOLIDATED = "consolidated"
 BEST = ".best.json"  # ends the name of what points to the best checkpoint of a link
 MANIFEST = "manifest.json"  # of a folder of shards
+CODE = "code.json"  # beside the data, and in a run
+STORE = "store"  # of a run: a folder of checkpoints for each link
 DELETED_CHECKPOINTS, FORKS = "dropped.json", "forks.json"
 FINISHED = ".finished"  # folder of the record of a split or an evaluation, beside its results
 HASHES = "hashes.json"  # in such a record, and beside the consolidated outliers: the sha256 of each file
@@ -128,6 +130,10 @@ class Paths:
         """The configuration keys that shaped the data, written by the first data job."""
         return self.results / "campaign.json"
 
+    def data_code(self) -> Path:
+        """Which code read the data, from which range on."""
+        return self.results / CODE
+
     def layout(self) -> Path:
         """The layout of the events, as the reader declared it; written with ``campaign``."""
         return self.results / "layout.json"
@@ -160,6 +166,10 @@ class Paths:
         """The configuration keys that shape the training, written by the first training job."""
         return self.run_dir() / "campaign.json"
 
+    def run_code(self) -> Path:
+        """Which code of the workload trained, from which link on."""
+        return self.run_dir() / CODE
+
     def receipt(self, name: str) -> Path:
         """Train's output: a small deterministic file that points to the checkpoint."""
         return self.run_dir() / "ranges" / f"{name}.json"
@@ -170,7 +180,7 @@ class Paths:
 
     def store(self, name: str) -> Path:
         """Checkpoints, snapshots and metrics of one range; undeclared, so that nothing deletes them."""
-        return self.run_dir() / "store" / name
+        return self.run_dir() / STORE / name
 
     def train_journal(self) -> Path:
         """Attempts of train and evaluate, and what they reported."""

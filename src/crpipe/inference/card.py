@@ -11,10 +11,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from crpipe import __version__
+from crpipe.campaign.code import used_code
 from crpipe.campaign.records import BestReceipt, EvaluationRecord, Receipt
 from crpipe.core.errors import CheckpointError, ShardError
 from crpipe.core.files import digest
-from crpipe.core.paths import BEST, CONSOLIDATED, OUTLIERS, TRAINED_ROLES
+from crpipe.core.paths import BEST, CODE, CONSOLIDATED, OUTLIERS, TRAINED_ROLES
 from crpipe.events.layout import MULTIPLICITY
 from crpipe.events.shard_manifest import open_manifest
 from crpipe.report.evaluations import FLOORS, MODEL, Evaluation, score_table
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from crpipe.campaign.campaign import Campaign
+    from crpipe.campaign.code import Code
     from crpipe.core.text import Progress
     from crpipe.events.layout import Layout
     from crpipe.inference.checkpoints import LoadedModel
@@ -170,7 +172,9 @@ def _again(origin: Provenance) -> Iterator[str]:
     receipt, pointer = (
         f"runs/{origin.run}/ranges/{name}" for name in (f"{origin.name}.json", origin.receipt)
     )
-    yield from ("In a clone of crpipe, with `campaign.yaml` of this directory:", "", "```sh")
+    outside = sorted({str(code) for code in origin.code.values() if code.sha256})
+    needs = f"; it needs {' and '.join(outside)}" if outside else ""
+    yield from (f"In a clone of crpipe, with `campaign.yaml` of this directory{needs}:", "", "```sh")
     yield f"snakemake --configfile campaign.yaml -- {receipt}"
     yield f"crpipe --config campaign.yaml evaluate {origin.name}"
     yield f"crpipe --config campaign.yaml export --checkpoint {pointer} --out export"
@@ -216,7 +220,8 @@ class Provenance:
 
     chain: the links that this checkpoint was trained on, in order; only its own without receipts.
     receipt: name of the file in runs/<run>/ranges that points to it.
-    evaluation: the metrics.json of this very checkpoint; None when there is none.
+    evaluation: the metrics.json of this very checkpoint; None when there is none. code: that of reader,
+    simulator and workload, as far as it was recorded.
     """
 
     run: str
@@ -230,6 +235,7 @@ class Provenance:
     layout: Layout
     seen: Seen
     evaluation: EvaluationRecord | None
+    code: Mapping[str, Code]
 
     @property
     def ranges(self) -> tuple[str, ...]:
@@ -254,7 +260,7 @@ def provenance(trained: LoadedModel, layout: Layout, campaign: Campaign, progres
             f"{trained.path}: does not say which range of which source it was trained on; name the "
             "checkpoint of a link of a training"
         )
-    run = trained.path.parents[2]  # runs/<run>/store/<range>/<checkpoint>
+    run = trained.run
     name, keys = str(checkpoint["range"]), checkpoint["keys"]
     alone = TrainedLink(name, () if name == OUTLIERS else (name,))
     chain = _links_before(run / "ranges", trained.sha256) or (alone,)
@@ -271,6 +277,7 @@ def provenance(trained: LoadedModel, layout: Layout, campaign: Campaign, progres
         layout,
         _seen(campaign, layout, keys, chain, progress),
         _evaluation(run / "evaluation", (name, f"{name}.best"), trained.sha256),
+        {**used_code(campaign.paths.data_code()), **used_code(run / CODE, name)},
     )
 
 

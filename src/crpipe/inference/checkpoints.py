@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -11,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
+from crpipe.campaign.code import changes, used_code
 from crpipe.campaign.readers import open_reader
 from crpipe.config.plugins import free_options, options_class
 from crpipe.core.causes import is_present, plugin_errors
 from crpipe.core.errors import CheckpointError, ConfigError
+from crpipe.core.paths import CODE, STORE
 from crpipe.core.ranges import pick
 from crpipe.train.checkpoints import checkpoint_file, load, refuse_not_finite, verified
 from crpipe.train.workload import open_workload
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from crpipe.core.paths import Paths
     from crpipe.train.workload import Workload
 
+_LOG = logging.getLogger(__name__)
 _MAX_NAMES = 8
 _OTHER_VERSION = "use the version that trained it, or train again"
 _SHIPPED = "crpipe.workloads."
@@ -53,6 +57,11 @@ class LoadedModel:
     checkpoint: dict[str, Any]
     sha256: str
     allowed_plugins: Collection[str] = ()
+
+    @property
+    def run(self) -> Path:
+        """The folder of its run, as long as it is there: runs/<run>/store/<link>/<checkpoint>."""
+        return self.path.absolute().parent.parent.parent
 
 
 def open_model(
@@ -88,6 +97,7 @@ def open_checkpoint(
     keys = checkpoint["keys"]
     _refuse_other_tables(saved.path, keys, table_keys or {})
     name = _trusted(saved.path, keys, "train.workload", allowed_plugins)
+    _warn_of_other_code(saved.path, str(checkpoint.get("range", "")))
     workload = open_workload(name, _options(saved.path, name, keys, use_options or {}), tables or {})
     weights = {**checkpoint["model"], **checkpoint["average"]}
     with _no_larger_than(saved.path, weights):
@@ -98,6 +108,14 @@ def open_checkpoint(
         model.load_state_dict(weights)
     model = model.to(device).eval()
     return LoadedModel(saved.path, name, workload, model, checkpoint, saved.sha256, allowed_plugins)
+
+
+def _warn_of_other_code(path: Path, link: str) -> None:
+    """Warn of a workload whose code is not the one that trained, where the checkpoint is in its run."""
+    store = path.absolute().parent.parent
+    if store.name == STORE:
+        for line in changes(used_code(store.parent / CODE, link)):
+            _LOG.warning("%s: %s; what it predicts may have changed with it", path, line)
 
 
 def _trusted(path: Path, keys: Mapping[str, Any], key: str, allowed: Collection[str]) -> str:

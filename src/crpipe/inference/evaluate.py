@@ -38,6 +38,7 @@ from crpipe.inference.predictor import Predictor, checked_columns, predicted_col
 from crpipe.loading.loader import RangeShards, count_held_out, held_out
 from crpipe.report.evaluations import Evaluation, score_table
 from crpipe.report.figure_context import FigureContext, figures_of
+from crpipe.report.posterior import write_rows
 from crpipe.statistics.groups import group_numbers, halves
 from crpipe.train.metrics_log import EventFile
 from crpipe.train.step import LESS_AT_ONCE, named_out_of_memory
@@ -463,4 +464,6 @@ def _write(evaluation: _Evaluation, size: Mapping[str, int], scores: dict[str, M
     rows = described.rows.values()
     log.text(step, now, "evaluation", "\n".join(score_table(described.columns, rows, corner="metric")))
     log.close()
+    if values.rows:
+        write_rows(evaluation.folder, values.rows)
     record.write(path)

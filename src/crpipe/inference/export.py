@@ -142,6 +142,7 @@ def _description(out: Path, origin: Provenance, names: Sequence[str]) -> dict[st
         "keys": origin.keys,
         "layout": origin.layout.describe(),
         "tables": side_tables(origin),
+        "code": {key: code.as_json() for key, code in origin.code.items()},
         "limits": {name: list(ends) for name, ends in origin.seen.limits.items()},
         "limits_unknown": origin.seen.unknown,
         "threshold": origin.seen.threshold,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from crpipe.campaign.records import BinRow
 from crpipe.core.errors import PluginError
 from crpipe.report.evaluations import ERROR
+from crpipe.statistics.classifier import LabelledRows
 from crpipe.statistics.groups import bootstrapped, error_of
 from crpipe.statistics.ratios import Bins
 
@@ -28,12 +29,13 @@ class Measurement:
     """What was measured of one method.
 
     numbers: by name, with ``NAME_error``; that of a table is its largest deviation. replicas: [1 + R] of each
-    statistic. tables: the rows of each.
+    statistic. tables: the rows of each. rows: what classifiers looked at, for a comparison with other models.
     """
 
     numbers: Numbers = field(default_factory=dict)
     replicas: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     tables: Mapping[str, tuple[BinRow, ...]] = field(default_factory=dict)
+    rows: Mapping[str, LabelledRows] = field(default_factory=dict)
 
     def without(self, names: set[str]) -> Measurement:
         """Leave out some numbers, with their errors."""
@@ -42,6 +44,7 @@ class Measurement:
             {name: value for name, value in self.numbers.items() if name not in dropped},
             {name: each for name, each in self.replicas.items() if name not in dropped},
             {name: rows for name, rows in self.tables.items() if name not in dropped},
+            self.rows,
         )
 
     def less(self, other: Measurement, groups: int, *, paired: bool) -> Numbers:
@@ -66,7 +69,7 @@ class Measurement:
 def measure(measured: Mapping[str, Measured], group: NDArray[np.int64], what: str) -> Measurement:
     """Measure what ``score`` returned for events of the given groups, [N] from 0; what: named in errors.
 
-    Raise PluginError for a value that is neither a number nor a statistic nor a table.
+    Raise PluginError for a value that is none of what ``score`` may return.
     """
     groups = int(group.max(initial=-1)) + 1
     statistics = {str(name): value for name, value in measured.items() if callable(value)}
@@ -79,15 +82,16 @@ def measure(measured: Mapping[str, Measured], group: NDArray[np.int64], what: st
         elif isinstance(value, Bins):
             tables[name] = _rows(value)
             numbers |= _largest(name, tables[name])
-        else:
+        elif not isinstance(value, LabelledRows):
             try:
                 numbers[str(name)] = float(value)  # type: ignore[arg-type]
             except (TypeError, ValueError) as error:
                 raise PluginError(
-                    f"{what}: {name}: expected a number, a statistic or crpipe.statistics.ratios.Bins, found "
-                    f"{type(value).__name__}"
+                    f"{what}: {name}: expected a number, a statistic, Bins or LabelledRows (of crpipe."
+                    f"statistics), found {type(value).__name__}"
                 ) from error
-    return Measurement(_finite(numbers), replicas, tables)
+    rows = {name: value for name, value in measured.items() if isinstance(value, LabelledRows)}
+    return Measurement(_finite(numbers), replicas, tables, rows)
 
 
 def _rows(table: Bins) -> tuple[BinRow, ...]:

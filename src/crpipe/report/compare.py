@@ -8,10 +8,12 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from crpipe.campaign.code import used_code
 from crpipe.campaign.records import Receipt
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json
+from crpipe.core.journal import JOURNAL_BYTES, tail
 from crpipe.core.paths import BEST, Paths
 from crpipe.core.text import Column, measured, number, table
 from crpipe.report.evaluations import MODEL, every_evaluation
@@ -38,12 +40,15 @@ _PANEL = 2.2  # inches
 class RunFiles:
     """What one run has left.
 
-    keys: those of scope data and train. receipts: of the finished links, by their steps. rows: its metrics.
+    keys: those of scope data and train. code: that of its workload. processes: of its newest job. receipts:
+    of the finished links, by their steps. rows: its metrics.
     evaluation: the newest one; None without any.
     """
 
     name: str
     keys: Mapping[str, Any]
+    code: str
+    processes: int | None
     receipts: tuple[Receipt, ...]
     rows: tuple[Row, ...]
     evaluation: Evaluation | None
@@ -62,6 +67,8 @@ class RunFiles:
         return cls(
             paths.run,
             read_json(paths.run_config()),
+            " ".join(str(code) for code in used_code(paths.run_code()).values()) or "-",
+            _processes(paths),
             tuple(sorted(receipts, key=lambda receipt: receipt.step)),
             tuple(_rows(paths)),
             max(every_evaluation(paths), key=lambda one: one.record.step or 0, default=None),
@@ -73,12 +80,25 @@ class RunFiles:
         counts += [row[kind] for row in self.rows[-1:] if kind in row]
         return number(max(counts)) if counts else "-"
 
+    def events_in_a_step(self) -> str:
+        """Write how many events a step took in the mean."""
+        steps, events = (
+            sum(getattr(receipt, kind) for receipt in self.receipts[-1:]) for kind in ("step", "events")
+        )
+        return number(round(events / steps)) if steps else "-"
+
     def validation(self) -> dict[str, float]:
         """Return the last numbers of validation inside the training, by name."""
         metrics: dict[str, float] = {}
         for row in self.rows:
             metrics |= {name: value for name, value in row.items() if name.startswith(VALIDATION)}
         return metrics
+
+
+def _processes(paths: Paths) -> int | None:
+    """Return how many processes the newest job of training had; None where that is not known."""
+    rows = tail(paths.train_journal(), JOURNAL_BYTES, b'"machine"')
+    return next((row.get("ranks") for row in reversed(rows) if row.get("what") == "machine"), None)
 
 
 def read_runs(paths: Paths, names: Sequence[str]) -> list[RunFiles]:
@@ -95,6 +115,16 @@ def render_comparison(runs: Sequence[RunFiles]) -> str:
         *_section("last validation in training", _validation(runs)),
     ]
     return "\n".join(lines).rstrip()
+
+
+def evaluation_folders(runs: Sequence[RunFiles]) -> dict[str, Path]:
+    """Return the folder of each run's newest evaluation; raise ConfigError unless two or more have one."""
+    for run in runs:
+        if run.evaluation is None:
+            raise ConfigError(f"{run.name}: not evaluated: crpipe evaluate")
+    if len(runs) < 2:  # noqa: PLR2004
+        raise ConfigError("--posterior needs two runs or more")
+    return {run.name: run.evaluation.path.parent for run in runs if run.evaluation}
 
 
 def plot_comparison(runs: Sequence[RunFiles], path: Path) -> Path:
@@ -161,11 +191,12 @@ def _value(keys: Mapping[str, Any], name: str) -> str:
 
 def _sizes(runs: Sequence[RunFiles]) -> list[str]:
     kinds = {"steps": "step", "events": "events", "items": "items", "skipped steps": "skipped"}
-    titles = ["links finished", "last link", *kinds]
+    titles = ["links finished", "last link", *kinds, "events in a step", "processes", "code"]
     columns = []
     for run in runs:
         last = run.receipts[-1].range if run.receipts else "-"
         cells = [str(len(run.receipts)), last, *(run.total(kind) for kind in kinds.values())]
+        cells += [run.events_in_a_step(), "-" if run.processes is None else str(run.processes), run.code]
         columns.append(Column(run.name, cells, right=True))
     return table([Column("", titles), *columns], _WIDTH)
 

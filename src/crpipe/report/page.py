@@ -312,7 +312,7 @@ def configured_keys(config: Config) -> list[ConfiguredKey]:
     """List every key with its value and its default, also the options of what the configuration names."""
     source = config.source
     named = {"uri": source.uri, "files": source.files, "reader": source.reader, "simulator": source.simulator}
-    default = validate({"source": named, "train": {"workload": config.train.workload}})
+    default = validate({"source": named, "train": {"workload": config.train.workload}}, options="installed")
     defaults = {each.dotted: _plain(each.value) for each in entries(default) if not each.section}
     # What has no default is shown as set by the user.
     defaults |= dict.fromkeys((f"source.{name}" for name in named), "") | {"train.workload": ""}

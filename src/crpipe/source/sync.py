@@ -31,7 +31,7 @@ from crpipe.core.errors import (
 )
 from crpipe.core.files import sha256, write_json
 from crpipe.core.lease import lease
-from crpipe.core.paths import DELETED_CHECKPOINTS, FORKS
+from crpipe.core.paths import CODE, DELETED_CHECKPOINTS, FORKS
 from crpipe.core.records import Record
 from crpipe.source.retries import Deadline, TemporaryFailure, retry, run_concurrently
 from crpipe.source.sources import open_second_place
@@ -55,11 +55,11 @@ _MEMORY = ".sync.json"  # in the directory of the run: where it was sent, and th
 _SNAPSHOTS = ("snapshot-1.pt", "snapshot-2.pt")  # in turn: the one that the index names is never replaced
 # Receipts first: one that is listed has its checkpoint on the disk when that is looked for.
 _OF_RUN = (
-    *("ranges/*.json", "campaign.json", "init_from.json", DELETED_CHECKPOINTS, FORKS),
+    *("ranges/*.json", "campaign.json", CODE, "init_from.json", DELETED_CHECKPOINTS, FORKS),
     *("store/*/checkpoint-*.pt", "store/*/best-*.pt", "store/*/metrics.jsonl"),
     *("tensorboard/**/*", "evaluation/**/*", "journal.jsonl"),
 )
-_OF_RESULTS = ("campaign.json", "layout.json", "positions.*", "manifests/*.parquet")
+_OF_RESULTS = ("campaign.json", CODE, "layout.json", "positions.*", "manifests/*.parquet")
 _STOPS = (signal.SIGTERM, signal.SIGINT)  # a shell script starts its background jobs without the second
 _FAILURES = (TemporaryFailure, SourceError, DiskError)
 

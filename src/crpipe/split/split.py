@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from crpipe.campaign.code import accepted_code, record_data_code
 from crpipe.campaign.raw_files import (
     STAGED,
     RawFile,
     count_source_files,
     lease_folder,
-    read_manifest,
     read_staged,
 )
 from crpipe.campaign.records import SplitKey
@@ -38,7 +38,7 @@ from crpipe.campaign.split_record import (
     left_notes,
 )
 from crpipe.core.causes import is_present
-from crpipe.core.errors import FormatError, ShardError
+from crpipe.core.errors import FormatError
 from crpipe.core.files import (
     atomic_write,
     clear_tree,
@@ -126,14 +126,16 @@ class _SplitContext:
         return max(1, min(_workers(self.campaign.config), by_memory, -(-raw_bytes // _WORKER_RAW)))
 
 
-def split_range(campaign: Campaign, name: str, progress: Progress) -> None:
+def split_range(campaign: Campaign, name: str, progress: Progress, *, accept_code: bool = False) -> None:
     """Split a staged range and delete its raw files; a finished range is adopted, whatever is staged.
 
+    accept_code: whether the reader may have other code than for the ranges before, which the ledger notes.
     Safe to kill at any moment and to run again. Raise FormatError for a bad file or an invalid event that
     the configuration does not let pass, SourceError for a raw file that is not what was staged, PluginError
     when the reader fails, LedgerError when events or items do not add up, LeaseError when another live job
     splits the range, DataError (ShardError) for a finished range that was made from other files (under other
-    keys), ConfigError for a threshold, a histogram or a held-out file that the campaign cannot have.
+    keys), ConfigError for a threshold, a histogram or a held-out file that the campaign cannot have, or where
+    the reader's code changed.
     """
     config, paths = campaign.config, campaign.paths
     threshold, parts = campaign.threshold(), Parts.of(config)
@@ -141,7 +143,7 @@ def split_range(campaign: Campaign, name: str, progress: Progress) -> None:
     record, staged = SplitRecord.of(paths, name), paths.staged(name)
     with lease(record.shards, wait_s=config.train.lease_wait_s, say=progress.message):
         if record.is_whole():
-            _adopt(record, campaign.data, threshold)
+            record.adopt(campaign.data, threshold)
             progress.message(f"{name}: already split")
         else:
             files, careful = read_staged(staged), _was_killed(record, progress)
@@ -149,6 +151,7 @@ def split_range(campaign: Campaign, name: str, progress: Progress) -> None:
             check_unique(files, staged)
             if not record.has_key(run.key):
                 record.refuse_other_files(files)
+            record_data_code(campaign, name, progress.message, accept=accept_code)
             _split(run)
         publish_outputs(record.folder, _outputs(paths, name))
         for folder in (record.shards, record.outliers):
@@ -170,19 +173,6 @@ def _outputs(paths: Paths, name: str) -> dict[str, Path]:
 
 def _workers(config: Config) -> int:
     return config.split.workers or min(available(), config.resources.split.cpus)
-
-
-def _adopt(record: SplitRecord, data: str, threshold: int) -> None:
-    """Check that a finished range is what this job would make; only a person may take it back."""
-    key = SplitKey.read(record.folder / KEY)
-    for name, before, value in (("data", key.data, data), ("threshold", key.threshold, threshold)):
-        if before != value:
-            raise ShardError(
-                f"{record.shards}: was split with another key ({name} {before}, now {value}); restore the "
-                f"configuration, or make the range again: {record.remove()}, and run it again"
-            )
-    if is_present(record.listing):
-        record.refuse_other_listing(read_manifest(record.listing))
 
 
 def _was_killed(record: SplitRecord, progress: Progress) -> bool:
@@ -217,6 +207,7 @@ def _split(run: _SplitContext) -> None:
         empty=0,  # known from the histogram
         source_files=count_source_files(run.record.listing),
         notes=sorted(reader.notes) or None,
+        code=accepted_code(run.campaign.paths.data_code()),
     )
     ledger = replace(ledger, repeated=count_repeated(run.spills, run.files, layout, run.progress))
     entries = list(_gather(run, rules, scattered))

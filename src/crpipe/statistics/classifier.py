@@ -27,7 +27,7 @@ FOLDS, SEEDS = 5, 3
 MANY_ROWS, FOLDS_OF_MANY = 5000, 3
 SHARES = (1.0, 0.25)  # of the training groups: the learning curve
 FEWEST_GROUPS = 20  # four in a fold
-_TREES = 120
+TREES = 120
 _DIGITS = 4  # of the spread of a feature: no last bit decides
 _LEARNING = 4.5  # times the share of the AUC that is not learned yet: the excess variance, at most 1
 
@@ -131,7 +131,7 @@ def _scores(table: Floats, rows: LabelledRows, row_group: Index, fold: Index, sh
         others = fold != number
         if share < 1:
             others &= rank <= np.quantile(np.unique(rank[others]), share)
-        model = ensemble.HistGradientBoostingClassifier(max_iter=_TREES, early_stopping=False, random_state=0)
+        model = ensemble.HistGradientBoostingClassifier(max_iter=TREES, early_stopping=False, random_state=0)
         model.fit(table[others], rows.real[others], None if alike else rows.weight[others])
         tested = fold == number
         scores[tested] = model.predict_proba(table[tested])[:, 1]

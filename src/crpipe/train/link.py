@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from crpipe.campaign import claims
+from crpipe.campaign.code import record_run_code, used_code
 from crpipe.campaign.duplicates import refuse_twins
 from crpipe.campaign.records import Divergence, Receipt
 from crpipe.core.causes import is_present
@@ -54,9 +55,12 @@ def train_link(
     """
     train, budget_items = campaign.config.train, campaign.config.load.budget_items
     plan = LinkPlan(campaign, campaign.chain.named(name))
-    if os.environ.get("RANK", "0") == "0":
+    leads = os.environ.get("RANK", "0") == "0"
+    if leads:
         refuse_unfit_ranges(campaign, campaign.chain.ranges_trained_by(plan.link))
     claims.record_train_keys(campaign)
+    if leads:
+        record_run_code(campaign, name, progress.message)
     stop = StopRequest(max_minutes)
     stop.listen()
     use_threads(train.threads)
@@ -75,7 +79,8 @@ def train_link(
                 stopped=lambda: bool(stop.reason()),
             )
             check = stack.enter_context(store_lease).check
-            journal.add("machine", range=name, **machine(world))
+            code = [str(each) for each in used_code(campaign.paths.run_code()).values()]
+            journal.add("machine", range=name, code=code, **machine(world))
         world.any(False)  # no rank reads the store before the leading rank holds its lease
         remedy = (
             f"lower load.budget_items ({budget_items:,} items are computed at once) or set "

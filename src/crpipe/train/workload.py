@@ -20,6 +20,7 @@ from crpipe.core.causes import plugin_errors
 from crpipe.core.errors import ConfigError, PluginError
 from crpipe.events.batch import Events
 from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW, WEIGHT
+from crpipe.statistics.classifier import LabelledRows
 from crpipe.statistics.groups import Statistic
 from crpipe.statistics.ratios import Bins
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 Batch = dict[str, Tensor]
 Metrics = dict[str, Tensor]
 Columns = dict[str, "NDArray[Any]"]
-Measured = float | Statistic | Bins  # of a name, by ``score``
+Measured = float | Statistic | Bins | LabelledRows  # of a name, by ``score``
 OptimizerKind = Literal["adam", "sgd"]
 _BETAS = (0.9, 0.999)
 Loss = Callable[[nn.Module, Batch, torch.Generator], tuple[Tensor, Metrics]]
@@ -164,7 +165,9 @@ class Workload(Protocol):
 
         A statistic (crpipe.statistics.groups) is a function of how often each event counts, [N] -> number:
         the engine takes its value, its error by group, and that of its difference to baseline and floor.
-        Bins (crpipe.statistics.ratios) are a table of real and generated numbers. Of a plain number,
+        Bins (crpipe.statistics.ratios) are a table of real and generated numbers. LabelledRows
+        (crpipe.statistics.classifier) are what classifiers looked at; they are kept, and `crpipe compare
+        --posterior` asks with them which of several runs is most like the truth. Of a plain number,
         ``NAME_error`` is the error. Also called with a second simulation, and with halves of the truth, as
         the prediction: its events have other columns. May write figures (SVG) into ``folder``, which exists.
         Where the prediction is columns, ``truth`` has its columns and multiplicities, but no items (``items``

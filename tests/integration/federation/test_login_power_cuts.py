@@ -10,7 +10,7 @@ import yaml
 
 from power_cut import WAYS, chosen, cuts, made
 
-pytestmark = [pytest.mark.federation, pytest.mark.compiler, pytest.mark.slow]
+pytestmark = [pytest.mark.federation, pytest.mark.compiler]
 
 COUNT = int(os.environ.get("CRPIPE_CUTS", "8"))
 SEED = int(os.environ.get("CRPIPE_CUT_SEED", "1"))

@@ -9,6 +9,7 @@ PATHS = Paths(Path("here/results"), Path("there/runs"), "night")
 OF_DATA = {"manifest", "staged", "raw", "shards", "outliers", "shard_manifest", "outlier_manifest"}
 OF_DATA |= {
     "layout",
+    "data_code",
     "tables",
     "table_copies",
     "positions",

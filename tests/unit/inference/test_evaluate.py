@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from counting import Counting, Echo, Given, Listing, checkpoint_of
+from counting import Classified, Counting, Echo, Given, Listing, checkpoint_of
 from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.raw_files import Entry, write_manifest
 from crpipe.core.errors import CheckpointError, ConfigError, PluginError
@@ -18,6 +18,7 @@ from crpipe.core.paths import EVALUATED, OUTLIERS
 from crpipe.core.text import NullProgress
 from crpipe.events.batch import Events, concatenate
 from crpipe.inference.evaluate import JoinedBlocks, checkpoint_to_evaluate, evaluate_link
+from crpipe.report.posterior import ROWS, read_rows, render_posteriors
 from told import Told
 from toy import RANGES, make_events, toy_config, write_shards
 
@@ -179,6 +180,15 @@ def test_a_generator_is_judged_with_the_true_multiplicities_too(prepared):
     folder = evaluate(prepared(Given, source=STAGED))
     assert numbers(folder)["values"]["given"] == 0.0  # its items are ones, those of the truth are not
     assert numbers(folder)["values"]["counts"] == 1.0
+
+
+def test_what_classifiers_looked_at_is_kept_for_a_comparison(prepared):
+    folder = evaluate(prepared(Classified, source=STAGED, evaluate={"events": 160}))
+    assert numbers(folder)["values"] == {"same": 1.0}
+    (rows,) = read_rows(folder / ROWS).values()
+    assert rows.real.sum() == len(rows.real) / 2 == 160
+    said = render_posteriors({"one": folder, "other": folder})
+    assert said.splitlines()[-1].startswith("  energies  -0.")
 
 
 def test_fresh_events_take_the_place_of_held_out_ones(prepared):

@@ -31,7 +31,7 @@ def test_numbers_statistics_and_tables_side_by_side():
 def test_values_that_are_no_numbers_are_left_out_and_others_refused():
     found = measure({"nan": np.nan, "never": lambda _: float("nan")}, GROUP, "it")
     assert found.numbers == {}
-    with pytest.raises(PluginError, match=r"it: odd: expected a number, a statistic or .*Bins, found dict"):
+    with pytest.raises(PluginError, match=r"it: odd: expected a number, a statistic, Bins or .*, found dict"):
         measure({"odd": {}}, GROUP, "it")
 
 

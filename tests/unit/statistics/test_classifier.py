@@ -12,7 +12,7 @@ from crpipe.statistics.groups import bootstrapped, error_of
 
 @pytest.fixture(autouse=True)
 def smaller_forests(monkeypatch):
-    monkeypatch.setattr(classifier, "_TREES", 30)
+    monkeypatch.setattr(classifier, "TREES", 30)
     monkeypatch.setattr(classifier, "SEEDS", 1)
 
 

@@ -114,3 +114,10 @@ def _event_columns(sample: Sample, events: Index) -> Floats:
 
 GIVEN = {"auc_event": bundle_rows, "auc_muon": muon_rows}
 OWN = {"auc_full": full_rows, "auc_multiplicity": multiplicity_rows}
+# The rows that are kept for a comparison of several models, by the name that a person sees.
+KEPT = {"auc_event": "bundles, true multiplicities", "auc_full": "events, own multiplicities"}
+
+
+def kept(judged: Mapping[str, Judge]) -> dict[str, LabelledRows]:
+    """Return the rows that a comparison of several models looks at."""
+    return {KEPT[name]: judge.rows for name, judge in judged.items() if name in KEPT}

@@ -49,7 +49,7 @@ def score(truth: Events, prediction: Events, folder: Path) -> dict[str, Measured
     real, generated = pair_of(truth, prediction)
     judged = judges(real, generated, classify.OWN)
     draw_all(real, generated, judged, folder)
-    return metrics.compare(real, generated, judged)
+    return metrics.compare(real, generated, judged) | classify.kept(judged)
 
 
 def score_given(truth: Events, prediction: Events, folder: Path) -> dict[str, Measured]:
@@ -57,7 +57,7 @@ def score_given(truth: Events, prediction: Events, folder: Path) -> dict[str, Me
     real, generated = pair_of(truth, prediction)
     judged = judges(real, generated, classify.GIVEN)
     save_all({"classifiers_given": lambda: classifiers(judged)}, folder)
-    return metrics.compare_given(real, generated, judged)
+    return metrics.compare_given(real, generated, judged) | classify.kept(judged)
 
 
 def pair_of(truth: Events, prediction: Events) -> tuple[Sample, Sample]:

@@ -15,7 +15,7 @@ from measured import measured
 
 @pytest.fixture(autouse=True)
 def smaller_forests(monkeypatch):
-    monkeypatch.setattr(classifier, "_TREES", 20)
+    monkeypatch.setattr(classifier, "TREES", 20)
     monkeypatch.setattr(classifier, "SEEDS", 1)
 
 

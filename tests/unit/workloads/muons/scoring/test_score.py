@@ -181,7 +181,7 @@ def test_halves_of_the_truth_whose_conditions_differ_are_compared(groups, tmp_pa
 
 
 def test_enough_groups_have_every_declared_number(tmp_path, monkeypatch):
-    monkeypatch.setattr(classifier, "_TREES", 5)
+    monkeypatch.setattr(classifier, "TREES", 5)
     monkeypatch.setattr(classifier, "SEEDS", 1)
     groups = max(metric.groups for metric in METRICS)
     truth, made = (make_events(groups, 60, 40.0, side, energy=5e5) for side in (1, 2))
