@@ -16,6 +16,7 @@ from crpipe.campaign.readers import ReaderChoice, fitting_readers, readers_of_fo
 from crpipe.core.errors import CrpipeError
 from crpipe.core.files import GIB, free_bytes
 from crpipe.core.text import counted, number
+from crpipe.events.file_formats import format_of
 from crpipe.report.run_time import better_sizes
 from crpipe.split.parts import add_counts
 from crpipe.split.preview import recommended_threshold
@@ -30,6 +31,7 @@ _BLOCKS = 4  # of each file
 _ENOUGH = 500  # held-out groups that resolve most numbers
 _MOST_SHARE = 0.2  # of the groups that are held out
 _FEW_EVENTS = 1_000_000  # fewer are trained on in one link
+_OWN_READER = "write one for it (docs/workload.md), or have the files made as docs/own-data.md shows"
 _WARM_UP = 0.1  # share of the steps
 
 
@@ -76,7 +78,19 @@ def fitting_plugins(
     return plugins
 
 
-def refusals(path: Path, included: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, str]:
+def why_unread(paths: Sequence[Path], included: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
+    """Describe in lines why no included reader reads the files; empty without files, and where one does."""
+    path = largest(paths)
+    if path is None or fitting_plugins([path], included):
+        return []
+    form = format_of(path)
+    return [
+        f"no included reader reads {path}, {form.words}; {form.remedy or _OWN_READER}",
+        *(f"  as {name}: {text}" for name, text in _refusals(path, included).items()),
+    ]
+
+
+def _refusals(path: Path, included: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, str]:
     """Describe why the first reader of each workload does not read a file, by workload.
 
     Those of another format are left out; side tables are taken as by ``fitting_plugins``.

@@ -22,8 +22,7 @@ from crpipe.config.reference import comment, entries, scalar
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import atomic_write, disk_errors, make_folder
 from crpipe.core.ranges import Range
-from crpipe.events.file_formats import format_of
-from crpipe.setup.first_look import choose, fitting_plugins, largest, measure_sizes, refusals
+from crpipe.setup.first_look import choose, fitting_plugins, measure_sizes, why_unread
 from crpipe.source.suggestions import pattern_of, suggest_ranges
 from crpipe.source.uris import host_and_path, scheme_of
 
@@ -54,7 +53,6 @@ SHOWN = (
     "train.gpus",
 )
 _NO_WORKLOAD = "--workload: not given; write one of {}, or module:Name"
-_OWN_READER = "write one for it (docs/workload.md), or have the files made as docs/own-data.md shows"
 _RANGES = {"first": 0, "last": 99_999, "step": 1000}
 _HEADER = """\
 # Most people change four of these keys: train.epochs, load.batch_events, split.threshold and
@@ -190,25 +188,14 @@ def complete(answers: Answers, folder: Path) -> tuple[Answers, list[str]]:
         answers = with_plugins(answers, plugins[0])
         lines.append(f"read by {answers.reader}; workload {answers.workload}")
     if not answers.workload:
-        raise ConfigError("\n".join([_NO_WORKLOAD.format(", ".join(init_configs())), *_unread(answers)]))
+        unread = why_unread(answers.sample, _included())
+        raise ConfigError("\n".join([_NO_WORKLOAD.format(", ".join(init_configs())), *unread]))
     init_config = find_init_config(answers.workload)
     usual = init_config.synthetic.get("ranges", _RANGES) if answers.simulated else _RANGES
     ranges = {**usual, **suggestion.ranges, **answers.ranges}
     if "skip" in ranges:
         ranges = _with_skip(ranges, suggestion.ranges)
     return replace(answers, ranges=ranges), lines
-
-
-def _unread(answers: Answers) -> list[str]:
-    """Describe why no included reader reads the files; empty without files, and where some do."""
-    path = largest(answers.sample)
-    if path is None or plugins_of(answers):
-        return []
-    form = format_of(path)
-    return [
-        f"no included reader reads {path}, {form.words}; {form.remedy or _OWN_READER}",
-        *(f"  as {name}: {text}" for name, text in refusals(path, _included()).items()),
-    ]
 
 
 def with_plugins(answers: Answers, plugins: Plugins) -> Answers:
