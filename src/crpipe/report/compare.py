@@ -19,7 +19,7 @@ from crpipe.core.text import Column, measured, number, table
 from crpipe.report.evaluations import MODEL, every_evaluation
 from crpipe.report.figure_context import FigureContext, figures_of
 from crpipe.report.figure_style import COLOURS, new_figure, note, save, style
-from crpipe.report.series import VALIDATION, is_loss, pick, smoothed, window_of
+from crpipe.report.series import VALIDATION, is_loss, pick, smoothed, smoothing, window_of
 from crpipe.report.verdicts import tolerance
 from crpipe.statistics.verdict import DIFFERS, SMALL, Difference
 
@@ -166,7 +166,7 @@ def plot_comparison(runs: Sequence[RunFiles], path: Path) -> Path:
                 note(figure, name, run, step=one.steps, value=one.values, mean=mean.values)
             axis.set_title(name, loc="left")
         axes[0].legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=6, borderaxespad=0.2)
-        axes[-1].set_xlabel(f"training step (thick: mean over {window} steps)")
+        axes[-1].set_xlabel(f"training step{smoothing(window)}")
         return save(figure, path)
 
 

@@ -38,6 +38,7 @@ from crpipe.report.series import (
     pick_validation,
     pick_watched,
     smoothed,
+    smoothing,
     threshold_of,
     window_of,
 )
@@ -58,7 +59,6 @@ MOST_ROWS = 20_000
 PAGE_ROWS = 1500  # points of a curve on the page
 RATE = "learning_rate"
 _LABEL, _LABELS = 30, 72  # characters of a name on the page, and of all names in one line
-_STEPS = "training step (thick: mean over {} steps)"
 _UNEVEN = 20.0  # times the typical value, from which the largest one makes the axis logarithmic beyond it
 MOST_PANELS = 24  # of the progress figure
 _PANEL = 2.6  # inches
@@ -178,7 +178,7 @@ def page_charts(campaign: Campaign) -> Iterator[Chart]:
             with page_style():
                 figure, axis = page_figure()
                 _plot_panel(axis, panel, rows, window, small=True)
-                axis.set_xlabel(_STEPS.format(window))
+                axis.set_xlabel(f"training step{smoothing(window)}")
                 title = panel.label[0].upper() + panel.label[1:]
                 yield Chart(f"{name}-{index}" if index else name, title, inline_svg(figure, panel.label))
     histogram, threshold = multiplicities(campaign), threshold_of(campaign)
@@ -254,7 +254,7 @@ def _curves(panels: Sequence[Panel], rows: Sequence[Row]) -> Figure:
     for axis, panel in zip(axes, panels, strict=True):
         _plot_panel(axis, panel, rows, window)
         axis.set_ylabel(textwrap.fill(_words(panel.label), 26))
-    axes[-1].set_xlabel(f"training step over all ranges (thick: mean over {window} steps)")
+    axes[-1].set_xlabel(f"training step over all ranges{smoothing(window)}")
     return figure
 
 

@@ -139,6 +139,11 @@ def window_of(rows: Sequence[Row]) -> int:
     return max(1, min(WINDOW_STEPS, last // _WINDOWS))
 
 
+def smoothing(window: int) -> str:
+    """Describe what a thick curve is, for an axis; nothing where it is the thin one."""
+    return f" (thick: mean over {window} steps)" if window > 1 else ""
+
+
 def smoothed(series: Series, window: int = WINDOW_STEPS) -> Series:
     """Average each value with those of the ``window`` steps before it."""
     held: deque[tuple[int, float]] = deque()

@@ -19,6 +19,7 @@ from crpipe.core.errors import (
     SourceError,
     TransferError,
 )
+from crpipe.core.text import counted
 from crpipe.source.listing import take_files
 from crpipe.source.positions import shown
 from crpipe.source.range_files import SourceFiles, read_list
@@ -142,7 +143,7 @@ def _list_all(config: Config, ranges: Sequence[Range], result: Listings) -> None
     if wrong and result.files:
         last = list(result.files)[-1]
         result.problems.append(
-            f"{len(result.files)} ranges are there, up to {last}: set ranges.last to "
+            f"{counted(len(result.files), 'range')} found, up to {last}: set ranges.last to "
             f"{last.partition('-')[2].lstrip('0') or '0'} if that is all, or ranges.skip"
         )
 
