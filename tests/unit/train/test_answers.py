@@ -8,7 +8,15 @@ import torch
 
 from crpipe.core.errors import PluginError
 from crpipe.events.batch import Events
-from crpipe.train.answers import check_generated, checked_columns, collated, loss_of, phases_of
+from crpipe.events.layout import Metric
+from crpipe.train.answers import (
+    check_generated,
+    checked_columns,
+    collated,
+    loss_of,
+    phases_of,
+    unmeasured,
+)
 from crpipe.train.workload import OptimizerSpec, Phase
 from crpipe.workloads.muons.layout import BUNDLES
 from toy import make_events
@@ -134,3 +142,20 @@ def test_generated_events_are_events():
         PluginError, match="lab:Net.generate: expected Events, 5 of them, found SimpleNamespace"
     ):
         check_generated(SimpleNamespace(items=np.zeros((5, 3))), 5, BUNDLES, "lab:Net.generate")
+
+
+def test_a_number_that_score_owes_is_missed_with_the_reason():
+    metrics = [
+        Metric("auc", "AUC"),
+        Metric("many", "m", groups=10),
+        Metric("rare", "r", needs="a rare event"),
+    ]
+
+    def missed(**given):
+        return [text.partition("`metrics` declares, ")[2] for text in unmeasured("s", metrics, given, 5)]
+
+    assert missed(auc=0.5) == []
+    assert missed(auc=None) == ["found one that is not finite"]
+    assert missed(auk=0.5, auk_error=0.1) == ["found auk; did you mean auc?"]
+    assert missed() == ["found nothing"]
+    assert missed(auc=0.5, rares=1.0) == ["found rares; did you mean rare?"]

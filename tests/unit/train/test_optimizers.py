@@ -118,6 +118,17 @@ def test_a_bad_step_leaves_nothing(kind, steps):
 
 
 @pytest.mark.parametrize("kind", [*NAMES, slow])
+def test_a_bad_gradient_is_no_step(kind):
+    state = make_state(kind)
+    step(state, 1)
+    (weight,) = state.params["one"]
+    before, weight.grad = weight.detach().clone(), torch.full_like(weight, torch.nan)
+    for bad, same in ((1.0, True), (0.0, False)):
+        step_unless(state.optimizers["one"], torch.tensor(bad), state.phases[0].optimizer)
+        assert torch.equal(weight, before) is same
+
+
+@pytest.mark.parametrize("kind", [*NAMES, slow])
 def test_a_restored_state_goes_on_bit_for_bit(kind):
     through, resumed = make_state(kind), make_state(kind)
     for seed in range(2):
