@@ -130,6 +130,10 @@ class Paths:
         """The configuration keys that shaped the data, written by the first data job."""
         return self.results / "campaign.json"
 
+    def command(self) -> Path:
+        """The command of the last workflow for this run, to type again; beside the data, as these make no run."""
+        return self.results / "logs" / f"{self.run}.command"
+
     def data_code(self) -> Path:
         """Which code read the data, from which range on."""
         return self.results / CODE
@@ -185,10 +189,6 @@ class Paths:
     def train_journal(self) -> Path:
         """Attempts of train and evaluate, and what they reported."""
         return self.run_dir() / "journal.jsonl"
-
-    def command(self) -> Path:
-        """The command of the last workflow that ran jobs of this run, to type again."""
-        return self.run_dir() / "logs" / "command.log"
 
     def init_from(self) -> Path:
         """Which weights the first link took from ``train.init_from``, and which were left out."""

@@ -188,8 +188,6 @@ def job_logs(paths: Paths) -> list[JobLog]:
     logs = []
     for top in (paths.results / "logs", paths.run_dir() / "logs"):
         for path in (*top.glob("*.log"), *top.glob("*/*.log")):
-            if path == paths.command():
-                continue
             verb, name = (path.stem, "") if path.parent == top else (path.parent.name, path.stem)
             with contextlib.suppress(FileNotFoundError):  # a retry of its job begins with a new one
                 about = path.stat()

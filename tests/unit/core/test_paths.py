@@ -10,6 +10,7 @@ OF_DATA = {"manifest", "staged", "raw", "shards", "outliers", "shard_manifest", 
 OF_DATA |= {
     "layout",
     "data_code",
+    "command",
     "tables",
     "table_copies",
     "positions",
