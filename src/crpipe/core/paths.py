@@ -131,7 +131,7 @@ class Paths:
         return self.results / "campaign.json"
 
     def command(self) -> Path:
-        """The command of the last workflow for this run, to type again; beside the data, as these make no run."""
+        """The command of the last workflow for this run, to type again; data alone make no run."""
         return self.results / "logs" / f"{self.run}.command"
 
     def data_code(self) -> Path:
