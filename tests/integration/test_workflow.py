@@ -391,7 +391,7 @@ def test_a_path_that_would_be_changed_on_its_way_is_refused_before_any_job(begun
 
 
 def test_every_path_in_a_shell_line_is_quoted():
-    """The wildcards are digits, `crpipe` is a command, already quoted, `options` names and numbers of crpipe."""
+    """The wildcards are digits, `crpipe` is a command, already quoted, `options` are words of crpipe."""
     bare = {"params.crpipe", "params.options", "params.deadline", "wildcards.range", "wildcards.link"}
     for path in (REPOSITORY / "workflow" / "rules").glob("*.smk"):
         for line in re.findall(r'^ +"(exec .*)"$', path.read_text(), re.MULTILINE):
