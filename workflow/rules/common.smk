@@ -259,7 +259,9 @@ def gpus(count):
 
 def training_options(wildcards, resources):
     """Return the options of a training job: the first one of a run calls every method of foreign classes."""
-    foreign = not all(SETTINGS.plugin(each).startswith("crpipe.") for each in ("reader", "model"))
+    foreign = not all(
+        SETTINGS.plugin(each).startswith("crpipe.") for each in ("reader", "model")
+    )
     first = "--probe" if foreign and wildcards.get("link") == LINKS[0] else ""
     return f"{first} {deadline(wildcards, resources)}".strip()
 
