@@ -90,14 +90,17 @@ def begin_jobs():
             handler.addFilter(
                 lambda record: not STOP.number
             )  # what is stopped has not failed
-    with contextlib.suppress(
-        OSError, MachineError
-    ):  # `status` names it; a full disk stops no job
-        make_folder(PATHS.command().parent)
-        write_text(PATHS.command(), f"{shlex.join(WORDS)}\n")
     RUN.began = True
     if RUN.monitor is not None:
         log_for_person(logs_line(CAMPAIGN, logger.handlers))
+
+
+def keep_command():
+    """Keep the command of a workflow that nothing refused: `status` names it; a full disk stops no job."""
+    if workflow.is_main_process:
+        with contextlib.suppress(OSError, MachineError):
+            make_folder(PATHS.command().parent)
+            write_text(PATHS.command(), f"{shlex.join(WORDS)}\n")
 
 
 def outlive_full_disks():

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from crpipe import __version__
 from crpipe.core.errors import ConfigError
@@ -24,7 +25,7 @@ from crpipe.core.paths import OUTLIERS
 from crpipe.core.records import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from importlib.machinery import ModuleSpec
 
     from crpipe.campaign.campaign import Campaign
@@ -66,9 +67,32 @@ class CodeEntry(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeRecord(Record, files="code.json"):
-    """code.json, beside the results and in each run: every code that was used, in order."""
+    """code.json, beside the results and in each run: every code that was used, in order.
+
+    sha256: of the entries, because nothing else of a campaign knows them.
+    """
 
     entries: tuple[CodeEntry, ...]
+    sha256: str
+
+    @classmethod
+    def of(cls, entries: Iterable[CodeEntry]) -> Self:
+        """Make the record of all entries."""
+        kept = tuple(entries)
+        return cls(entries=kept, sha256=_hash_of(kept))
+
+    @classmethod
+    def from_json(cls, value: Any, where: str = "it") -> Self:
+        """Make a record of a JSON value; raise ValueError where its entries are not those of its hash."""
+        record = super(CodeRecord, cls).from_json(value, where)
+        if record.sha256 != _hash_of(record.entries):
+            raise ValueError("entries are not those of its sha256")
+        return record
+
+
+def _hash_of(entries: Iterable[CodeEntry]) -> str:
+    written = json.dumps([entry.as_json() for entry in entries], sort_keys=True)
+    return hashlib.sha256(written.encode()).hexdigest()
 
 
 def code_of(name: str) -> Code | None:
@@ -235,7 +259,7 @@ def _record(
             judge(used)
         record = CodeRecord.read_if_any(path) if judge is not None else None
         entry = CodeEntry(since=since, code=now, accepted=True if accepted else None)
-        CodeRecord(entries=(*(record.entries if record else ()), entry)).write(path)
+        CodeRecord.of((*(record.entries if record else ()), entry)).write(path)
 
 
 def accepted_code(path: Path) -> Mapping[str, Any] | None:

@@ -9,7 +9,7 @@ import shlex
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from crpipe.campaign.code import changes, used_code
+from crpipe.campaign.code import READER, SIMULATOR, WORKLOAD, changes, used_code
 from crpipe.campaign.duplicates import ALLOW, find_twins
 from crpipe.campaign.ledger import Ledger
 from crpipe.campaign.raw_files import (
@@ -50,7 +50,7 @@ from crpipe.source.positions import RecordedPositions, natural_order
 from crpipe.split.outliers import INDEX
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from crpipe.campaign.campaign import Campaign
@@ -333,7 +333,8 @@ def check_campaign_files(report: CheckReport, campaign: Campaign, agreed: Agreed
             report.error(paths.layout(), "is not the layout of the shards", remedy)
     if keys is not None and agreed.data != agreed.recorded["data"] != "":
         report.error(paths.campaign(), "does not hold the keys that the shards were made with", remedy)
-    check_code(report, paths.data_code())
+    begun = any(is_present(paths.ledger(name)) for name in campaign.ranges)
+    check_code(report, paths.data_code(), (READER, SIMULATOR), begun)
     _check_threshold(report, campaign, agreed, keys or {})
     _check_tables(report, campaign)
     _check_positions(report, campaign)
@@ -390,18 +391,23 @@ def _check_positions(report: CheckReport, campaign: Campaign) -> None:
             report.error(names, "damaged: not the ordered names that positions.json counts", remedy)
 
 
-def check_code(report: CheckReport, path: Path) -> None:
-    """Note where the code that read the data, or trained, is not the one that is installed here."""
+def check_code(report: CheckReport, path: Path, keys: Collection[str], begun: bool) -> None:
+    """Check the record of the code that read the data, or trained; note code that is another one now."""
+    if begun and not is_present(path):
+        report.note(str(path), "missing; from the next job on it says which code was used")
     with report.reading(path, removing(path)):
-        for line in changes(used_code(path)):
+        used = used_code(path)
+        if {*used} - {*keys}:
+            report.error(path, f"damaged: names {', '.join(sorted(used))}", removing(path))
+        for line in changes(used):
             report.note(str(path), line)
 
 
 def check_run_files(report: CheckReport, campaign: Campaign, agreed: Agreed) -> None:
     """Check the keys and the code that the run recorded."""
     path = campaign.paths.run_config()
-    check_code(report, campaign.paths.run_code())
     trained = [link.name for link in campaign.chain.links if is_present(campaign.paths.receipt(link.name))]
+    check_code(report, campaign.paths.run_code(), (WORKLOAD,), bool(trained))
     if trained:
         remedy = f"{removing(path)} && crpipe train {trained[0]}"
         if (

@@ -66,7 +66,7 @@ def test_a_link_has_the_code_that_was_recorded_before_it(tmp_path):
     codes = [Code(name="a:B", distribution=str(number), sha256="") for number in range(4)]
     links = ("0000010-0000019", "0000000-0000009.2", "outliers")
     entries = [CodeEntry(since=link, code={"it": code}) for link, code in zip(links, codes, strict=False)]
-    CodeRecord(entries=tuple(entries)).write(tmp_path / "code.json")
+    CodeRecord.of(entries).write(tmp_path / "code.json")
 
     def at(link):
         return used_code(tmp_path / "code.json", link).get("it")

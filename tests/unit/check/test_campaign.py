@@ -631,3 +631,24 @@ def test_a_link_that_was_computed_in_another_way_than_the_one_before_is_noted(so
     assert [note.path for note in report.notes] == [f"link {SECOND}"]
     assert report.notes[0].what.startswith(f"has other numerics than {FIRST}: device cpu, threads ")
     assert "nothing is wrong" in campaign.crpipe("check")
+
+
+@pytest.mark.parametrize("folder", ["results", "runs/tiny"])
+def test_a_record_of_code_is_as_it_was_written(campaign, folder):
+    record, other = (campaign.folder / name / "code.json" for name in ("results", "runs/tiny"))
+    path = campaign.folder / folder / "code.json"
+    sound, meant = path.read_bytes(), json.loads(path.read_text())
+
+    def is_named():
+        report = campaign.check()
+        return any("code.json" in str(finding) for finding in report.findings)
+
+    assert not is_named()
+    for place in range(0, len(sound), 97):
+        path.write_bytes(sound)
+        flip(path, place)
+        assert is_named() or json.loads(path.read_text()) == meant
+    path.write_bytes((other if path == record else record).read_bytes())
+    assert is_named()
+    path.unlink()
+    assert is_named()
