@@ -148,7 +148,7 @@ def test_extras_of_a_reader_and_of_an_evaluation():
     assert extras_of("crpipe.workloads.xec.reading.root:RootFiles", "crpipe.workloads.xec:Regressor") == {
         "root": "for the reader RootFiles"
     }
-    assert extras_of(READER, "crpipe.workloads.muons:MuonFlow") == {"evaluate": "for the AUC of classifiers"}
+    assert extras_of(READER, "crpipe.workloads.muons:MuonVae") == {"evaluate": "for the AUC of classifiers"}
 
 
 def test_braces_are_quoted_and_quotes_beside_them_come_back(tmp_path):

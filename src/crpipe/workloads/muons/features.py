@@ -35,7 +35,8 @@ _CONDITION_CENTRE = np.array([-1.0, 0.6, 0.6, 1.9], np.float32)
 _CONDITION_SCALE = np.array([1.5, 0.25, 0.65, 0.55], np.float32)
 # log10 of energy in GeV, log10 of (radius + CORE_M) in m
 _RADIAL_CENTRE = (2.2, 0.75)
-_RADIAL_SCALE = (0.7, 0.5)
+RADIUS_SCALE = 0.5
+_RADIAL_SCALE = (0.7, RADIUS_SCALE)
 # log10 N of an event that has muons
 _MULTIPLICITY_CENTRE = 1.0
 _MULTIPLICITY_SCALE = 0.75

@@ -46,8 +46,7 @@ def test_large_events_come_as_a_window_with_their_full_multiplicity(bundles):
     assert len(seen) == 100
 
 
-@pytest.mark.parametrize("joint", [False, True])
-def test_generation_fills_each_event_in_pieces(bundles, monkeypatch, joint):
+def test_generation_fills_each_event_in_pieces(bundles, monkeypatch):
     monkeypatch.setattr(module, "_EVENTS_AT_ONCE", 3)
     monkeypatch.setitem(module._PIECE, "cpu", 5)
     events = bundles(np.zeros(8, int))
@@ -61,11 +60,11 @@ def test_generation_fills_each_event_in_pieces(bundles, monkeypatch, joint):
 
         return muons
 
-    made = module.generate(events, wanted, make, torch.Generator(), joint=joint)
+    made = module.generate(events, wanted, make, torch.Generator())
     expected = features.log_multiplicity(torch.from_numpy(np.repeat(wanted, wanted)))
     np.testing.assert_array_equal(made.items, expected.expand(-1, 3).numpy())
     np.testing.assert_array_equal(made.multiplicity, wanted)
-    assert max(calls) == (13 if joint else 5)
+    assert max(calls) == 5
     assert made.columns is events.columns
     with pytest.raises(ValueError, match="2 values for 8 events"):
         module.generate(events, wanted[:2], make, torch.Generator())

@@ -9,7 +9,7 @@ import numpy as np
 
 from crpipe.workloads.muons import batches as bundles
 from crpipe.workloads.muons.layout import BUNDLES, nested_table
-from crpipe.workloads.muons.options import MuonFlowOptions, MuonGanOptions
+from crpipe.workloads.muons.options import MuonGanOptions, MuonVaeOptions
 from crpipe.workloads.muons.scoring import sample
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 # them.
 # ruff: noqa: PLC0415
 
-Options = TypeVar("Options", bound=MuonGanOptions | MuonFlowOptions)
+Options = TypeVar("Options", bound=MuonGanOptions | MuonVaeOptions)
 
 
 class BundleWorkload(abc.ABC, Generic[Options]):
