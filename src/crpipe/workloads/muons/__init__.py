@@ -1,4 +1,4 @@
-"""Generators of muon bundles: a GAN and a variational autoencoder. Importing this package is cheap: no torch."""
+"""Generators of muon bundles: GAN and variational autoencoder. Importing this package is cheap: no torch."""
 
 from __future__ import annotations
 

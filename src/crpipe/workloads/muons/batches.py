@@ -44,7 +44,7 @@ def collate(
     most: int,
     kind: features.Kind,
     seed: tuple[int, ...],
-    leading: int = 0,
+    leading: int | None = None,
 ) -> Batch:
     """Turn the events at ``index`` into a batch; events without muons go last.
 
@@ -54,8 +54,9 @@ def collate(
     condition has the same target as the whole bundle, in bounded memory. The events are in random order: the
     first few are a fair sample. order: [B] int64, where each of them is in ``index``.
     counts: [B] float32, 1, or 0 for padding (see layers.padding), which follows the events of its kind.
-    leading: so many muons of a window are those of the highest energies. share: [M] float32, only with
-    ``leading``: what each muon counts for, so that sums have the expectation that they have without.
+    leading: so many muons of a window are those of the highest energies. With it a batch has lead: [M]
+    float32, 1 for these, else 0; and below: [M] float32, for the least of them, how many muons of its event,
+    all of less energy, are not in the batch.
     """
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(index))
@@ -71,9 +72,9 @@ def collate(
     event = padded_owner(np.repeat(np.arange(filled), kept), filled)
     rows = np.zeros_like(event)  # of padding: any
     rows[:items] = np.arange(items) + np.repeat(first - offsets(kept)[:-1], kept)
-    share = np.ones(len(rows), np.float32)
+    lead, below = np.zeros((2, len(rows)), np.float32)
     if leading:
-        _choose_leading(events, index[:filled], leading, rows[:items], share[:items], kept)
+        _choose_leading(events, index[:filled], leading, rows, lead, below, kept)
     counts = np.insert(np.ones(len(index), np.float32), filled, np.zeros(len(more)))
     if len(more):
         counts = np.append(counts, np.zeros(rounded(len(counts)) - len(counts), np.float32))
@@ -87,7 +88,7 @@ def collate(
         "kept": torch.from_numpy(np.append(kept, more).astype(np.float32)),
         "order": torch.from_numpy(_spread(order, true)),
         "counts": torch.from_numpy(counts),
-        **({"share": torch.from_numpy(share)} if leading else {}),
+        **({} if leading is None else {"lead": torch.from_numpy(lead), "below": torch.from_numpy(below)}),
     }
 
 
@@ -96,24 +97,23 @@ def _choose_leading(
     index: NDArray[np.integer[Any]],
     leading: int,
     rows: NDArray[np.int64],
-    share: NDArray[np.float32],
+    lead: NDArray[np.float32],
+    below: NDArray[np.float32],
     kept: NDArray[np.int64],
 ) -> None:
-    """Replace the first muons of each window by the leading ones of its event, and set what each counts for.
-
-    A muon of N is in a window of n with the chance n/N. A leading one is there for certain and counts n/N;
-    the others count so much more as they are fewer, and not at all where they are leading ones.
-    """
+    """Begin each window with the leading muons of its event, and let a window of the others follow."""
     begins, starts = events.offsets()[index], offsets(kept)
     for number in np.flatnonzero(events.multiplicity[index] > kept):
-        begin, size, most = begins[number], int(events.multiplicity[index[number]]), int(kept[number])
-        count = min(leading, most - 1)
-        top = np.argpartition(events.items[begin : begin + size, 0], size - count)[size - count :]
-        here = slice(starts[number], starts[number] + most)
-        window = rows[here][count:]
-        share[here][:count] = most / size
-        share[here][count:] = np.where(np.isin(window - begin, top), 0.0, most / (most - count))
-        rows[here][:count] = begin + top
+        begin, size, most = int(begins[number]), int(events.multiplicity[index[number]]), int(kept[number])
+        top = np.argpartition(events.items[begin : begin + size, 0], size - leading)[size - leading :]
+        others = np.ones(size, np.bool_)
+        others[top] = False
+        first = starts[number]
+        late = rows[first] - begin  # at most size - most
+        rows[first : first + leading] = begin + top
+        rows[first + leading : first + most] = begin + np.flatnonzero(others)[late : late + most - leading]
+        lead[first : first + leading] = 1.0
+        below[first] = size - most  # the first of them has the least energy
 
 
 def _spread(values: NDArray[np.integer[Any]], true: NDArray[np.bool_]) -> NDArray[np.integer[Any]]:

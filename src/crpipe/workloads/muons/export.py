@@ -175,7 +175,7 @@ class VaeMuons(nn.Module):
         """Generate muons [M, 3]."""
         context = context_of(features.condition_tensor(primaries), multiplicity)
         muons = self.density.muons(self.density.modulate(context, event_noise), event, muon_uniform)
-        return features.physical(muons, "radial", azimuth_uniform[:, 0])
+        return features.physical(muons, "polar", azimuth_uniform[:, 0])
 
 
 # A sampler as two ONNX graphs that run without torch.

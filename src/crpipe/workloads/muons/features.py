@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-Kind = Literal["radial", "cartesian"]
+Kind = Literal["radial", "polar", "cartesian"]
 
 CONDITIONS = 4
 PEV_GEV = 1e6
 KM_M = 1e3
 SCALE_M = 500.0  # cartesian: the earlier system's unit of x and y
 CORE_M = 0.01  # radial: keeps the logarithm of a muon on the axis finite
+LEAST_M = 1e-4  # polar: the same, where the density across the axis has no edge
 LEAST_GEV = 0.01  # keeps the logarithm finite
 MUON_MASS_GEV = 0.10566
 
@@ -44,12 +45,13 @@ _MULTIPLICITY_SCALE = 0.75
 # What leaves decode() lies in the legal range of layout.MUON, whatever a network puts out.
 _LOG_ENERGY = (-3.0, 12.0)
 _LOG_RADIUS = (-2.0, 5.0)
+_LOG_POLAR_RADIUS = (-8.0, 5.0)
 _MOST_M = 1e5
 
 
 def width(kind: Kind) -> int:
     """Count the features of a muon."""
-    return 2 if kind == "radial" else 3
+    return 3 if kind == "cartesian" else 2
 
 
 def conditions(columns: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
@@ -86,7 +88,8 @@ def encode(muons: NDArray[np.float32], kind: Kind) -> NDArray[np.float32]:
     if kind == "cartesian":
         log_pev = log_energy - np.float32(elementary.log10(PEV_GEV))
         return np.stack([log_pev, muons[:, 1] / SCALE_M, muons[:, 2] / SCALE_M], axis=1).astype(np.float32)
-    log_radius = elementary.log10(np.hypot(muons[:, 1], muons[:, 2]) + CORE_M)
+    radius = np.hypot(muons[:, 1], muons[:, 2])
+    log_radius = elementary.log10(radius + CORE_M if kind == "radial" else np.maximum(radius, LEAST_M))
     raw = np.stack([log_energy, log_radius], axis=1)
     scaled = (raw - np.array(_RADIAL_CENTRE, np.float32)) / np.array(_RADIAL_SCALE, np.float32)
     return np.asarray(scaled, np.float32)
@@ -98,7 +101,7 @@ def decode(features: Tensor, kind: Kind, generator: torch.Generator) -> Tensor:
     Radial features hold no azimuth: it is drawn uniformly, which makes bundles isotropic by construction.
     """
     azimuth_uniform = None
-    if kind == "radial":
+    if kind != "cartesian":
         azimuth_uniform = torch.rand(len(features), generator=generator, device=features.device)
     return physical(features, kind, azimuth_uniform)
 
@@ -116,7 +119,10 @@ def physical(features: Tensor, kind: Kind, azimuth_uniform: Tensor | None) -> Te
         assert azimuth_uniform is not None
         log_energy = features[:, 0] * _RADIAL_SCALE[0] + _RADIAL_CENTRE[0]
         log_radius = features[:, 1] * _RADIAL_SCALE[1] + _RADIAL_CENTRE[1]
-        radius = (10.0 ** log_radius.clamp(*_LOG_RADIUS) - CORE_M).clamp_min(0.0)
+        if kind == "radial":
+            radius = (10.0 ** log_radius.clamp(*_LOG_RADIUS) - CORE_M).clamp_min(0.0)
+        else:
+            radius = 10.0 ** log_radius.clamp(*_LOG_POLAR_RADIUS)
         azimuth = azimuth_uniform * (2 * torch.pi)
         x, y = radius * torch.cos(azimuth), radius * torch.sin(azimuth)
     edge = math.log10(MUON_MASS_GEV)

@@ -15,7 +15,7 @@ from torch.nn.functional import silu
 
 from crpipe.workloads.common.formulas import softplus
 from crpipe.workloads.muons import features
-from crpipe.workloads.muons.models.layers import Dense, exact, mean_of, residual, spread_out
+from crpipe.workloads.muons.models.layers import Dense, exact, residual, spread_out, sums_of
 from crpipe.workloads.muons.models.networks import Multiplicity
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ _GENTLE = 0.3  # initial scale of what an event does to its muons
 _FIRST_LOG_SCALE = -1.0
 # Where the components begin: over the bulk of energies and radii.
 _FIRST_ENERGIES, _FIRST_RADII = (-2.5, 2.0), (-2.0, 1.5)
+_MOST_ABOVE = 1.0 - 1e-6
 _LEAST_UNIFORM = 2.0**-25  # half of the smallest step of a uniform number
 _SMALL = 0.02  # below, exp(x) - 1 loses digits, and its logarithm is a short series
 
@@ -64,6 +65,13 @@ class Burr(NamedTuple):
         t = (x[:, None] - place) * torch.exp(-log_scale) - log_shape
         each = t - log_scale + log_shape - (torch.exp(log_shape) + 1.0) * softplus(t)
         return torch.logsumexp(log_weight + each, dim=1)
+
+    def log_share_below(self, x: Tensor) -> Tensor:
+        """Return the logarithm of the share below x [M]: [M]."""
+        log_weight, place, log_scale, log_shape = self
+        t = (x[:, None] - place) * torch.exp(-log_scale) - log_shape
+        above = torch.exp(log_weight - torch.exp(log_shape) * softplus(t)).sum(dim=1)
+        return torch.log1p(-above.clamp_max(_MOST_ABOVE))
 
     def quantile(self, chosen: Tensor, within: Tensor) -> Tensor:
         """Turn two uniform numbers of each muon into a variate: [M]; the first one chooses the component."""
@@ -123,11 +131,15 @@ class Density(nn.Module):
         values: Tensor = self.of_event(self.event_net(torch.cat([context, latent], dim=1)))
         return values
 
-    def log_density(self, muons: Tensor, modulation: Tensor, event: Tensor) -> Tensor:
-        """Return the logarithm of the density of each muon [M, 2], whose event is ``event``: [M]."""
+    def log_density(self, muons: Tensor, below: Tensor, modulation: Tensor, event: Tensor) -> Tensor:
+        """Return the logarithm of the density of each muon [M, 2], whose event is ``event``: [M].
+
+        below: [M], so many more muons of its event, of which nothing else is known, have less energy.
+        """
         energy, radius, *layers = self._spread(modulation, event)
         with exact(muons):
-            of_energy = Burr.of(energy.float()).log_density(muons[:, 0])
+            law, log_energy = Burr.of(energy.float()), muons[:, 0]
+            of_energy = law.log_density(log_energy) + below * law.log_share_below(log_energy)
         return of_energy + self._radii(muons[:, :1], radius, *layers).log_density(muons[:, 1])
 
     def muons(self, modulation: Tensor, event: Tensor, uniform: Tensor) -> Tensor:
@@ -169,14 +181,16 @@ class Encoder(nn.Module):
             self.out.bias.zero_()
 
     def forward(
-        self, muons: Tensor, share: Tensor, context: Tensor, event: Tensor, kept: Tensor
+        self, muons: Tensor, lead: Tensor, context: Tensor, event: Tensor, kept: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return mean and log standard deviation of each event's latent: [B, L] each.
 
-        share: [M, 1], what each muon counts for.
+        lead: [M], 1 for muons that were chosen by their energy, which are no sample of the event.
         """
         x = silu(self.lift(muons) + spread_out(self.lift_context(context), event))
-        seen = mean_of(silu(residual(self.mix, x)) * share, event, kept)
+        others = (1.0 - lead)[:, None]
+        seen = sums_of(silu(residual(self.mix, x)) * others, event, len(kept))
+        seen = seen / sums_of(others, event, len(kept))
         with exact(seen):
             x = self.summary(torch.cat([seen, context.float(), torch.log(kept)[:, None]], dim=1))
             mean, log_width = cast("Tensor", self.out(x)).chunk(2, dim=1)

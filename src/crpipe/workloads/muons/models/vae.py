@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from crpipe.train.workload import Batch, Metrics
     from crpipe.workloads.muons.export import SamplerGraphs
 
-_KIND: features.Kind = "radial"
-_LEADING = 8  # of so many muons of a window, one is chosen by its energy: tails are learned from few muons
+_KIND: features.Kind = "polar"
+_LEADING = 8  # of so many muons of a window, one is chosen by its energy: tails are few muons
 
 
 class MuonVae(BundleWorkload[MuonVaeOptions]):
@@ -65,17 +65,17 @@ class MuonVae(BundleWorkload[MuonVaeOptions]):
     ) -> tuple[Tensor, Metrics]:
         """Bound the negative log likelihood of an event's muons, in nats (Kingma and Welling 2014, eq. 10).
 
-        Summed over events, divided by all events of the batch.
+        Of a large event the leading muons and a window of the others are seen; of the rest, that its energies
+        are lower. Summed over events, divided by all events of the batch.
         """
         networks = cast("VaeNetworks", model)
         muons, event, kept = batch["muons"], batch["event"], batch["kept"]
         context = bundles.filled_context(batch)
-        share = batch.get("share", kept.new_ones(len(muons)))[:, None]
-        mean, log_width = networks.encoder(muons, share, context, event, kept)
+        mean, log_width = networks.encoder(muons, batch["lead"], context, event, kept)
         noise = torch.randn(mean.shape, generator=generator, device=mean.device)
         modulation = networks.density.modulate(context, mean + torch.exp(log_width) * noise)
-        each = networks.density.log_density(muons, modulation, event)
-        likelihood = sums_of(each[:, None] * share, event, len(kept))[:, 0]
+        each = networks.density.log_density(muons, batch["below"], modulation, event)
+        likelihood = sums_of(each[:, None], event, len(kept))[:, 0]
         divergence = 0.5 * (mean * mean + torch.exp(2.0 * log_width) - 1.0 - 2.0 * log_width).sum(dim=1)
         total, events = bundles.sum_over_events(divergence - likelihood, batch), bundles.events_of(batch)
         muons_seen = bundles.sum_over_events(kept, batch)

@@ -5,7 +5,8 @@ import pytest
 import torch
 from scipy import stats
 
-from crpipe.workloads.muons import MuonVae, MuonVaeOptions
+from crpipe.workloads.muons import MuonVae, MuonVaeOptions, features
+from crpipe.workloads.muons.batches import collate
 from crpipe.workloads.muons.models.density import Burr
 
 # log weight, place, log scale, log shape of three components; the last one is nearly a Weibull
@@ -15,7 +16,8 @@ COMPONENTS = np.array(
 
 
 def burr(muons, components=COMPONENTS):
-    return Burr.of(torch.from_numpy(components.reshape(1, -1)).expand(muons, -1))
+    log_weight, *others = torch.from_numpy(components)[:, None].expand(-1, muons, -1)
+    return Burr(torch.log_softmax(log_weight, dim=1), *others)
 
 
 def shares(x):
@@ -50,6 +52,30 @@ def test_far_out_a_variate_is_still_the_inverse_of_its_share(log_shape):
         stats.burr12.logsf(np.exp(x), 1, shape, scale=shape), np.log(above.astype(float)), rtol=2e-4
     )
     assert torch.isfinite(one.quantile(torch.ones(6), torch.zeros(6))).all()
+
+
+def test_the_share_below_is_scipys():
+    x = np.linspace(-6, 8, 201)
+    found = burr(len(x)).log_share_below(torch.from_numpy(x).float()).exp()
+    np.testing.assert_allclose(found, shares(x), atol=1e-6)
+
+
+@pytest.mark.parametrize("leading", [0, 8])
+def test_windows_of_large_events_favour_no_other_law(bundles, monkeypatch, leading):
+    """The likelihood's slope has the mean 0 where the muons come from the law itself, tails included."""
+    generator, size = torch.Generator().manual_seed(5), 300
+    drawn = burr(400 * size).quantile(*torch.rand(2, 400 * size, generator=generator)).numpy()
+    monkeypatch.setattr(features, "encode", lambda items, _: items[:, :2])
+    events = bundles(np.full(400, size))
+    events.items[:, 0] = drawn
+    batch = collate(events, np.arange(400), most=64, kind="polar", seed=(1,), leading=leading)
+    values = torch.from_numpy(COMPONENTS)[:, None].repeat(1, 400, 1).requires_grad_()
+    there = batch["event"] < 400  # not padding
+    log_weight, *others = values[:, batch["event"][there]]
+    law, x = Burr(torch.log_softmax(log_weight, dim=1), *others), batch["muons"][there, 0]
+    (law.log_density(x) + batch["below"][there] * law.log_share_below(x)).sum().backward()
+    slopes = values.grad.numpy()
+    assert (np.abs(slopes.mean(axis=1)) < 4 * slopes.std(axis=1) / np.sqrt(400)).all()
 
 
 def learned(events, steps, **options):
