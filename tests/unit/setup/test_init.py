@@ -281,7 +281,7 @@ def test_workload_reader_and_sizes_come_from_the_files(bundles, tmp_path):
     assert "about 300 events in 100 groups" in shown[0]
     assert (tree["split"]["threshold"], tree["split"]["validation_fraction"]) == (3, 0.2)
     assert (tree["load"]["batch_events"], tree["train"]["ranges_per_link"]) == (64, 0)
-    assert tree["train"]["warmup_steps"] == pytest.approx(240 * 50 / (64 * 3) / 10, abs=1)
+    assert tree["train"]["warmup_steps"] == pytest.approx(240 * 50 / 64 / 10, abs=1)
     written = render(tree, reasons)
     for key, why in reasons.items():
         assert f"chosen for your files: {why}" in written
