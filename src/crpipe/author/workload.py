@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from crpipe.inference.card import Provenance
     from crpipe.inference.export import Graphs
     from crpipe.inference.onnx_graph import Graph
-    from crpipe.train.workload import Batch, Columns, Measured, Metrics, OptimizerSpec
+    from crpipe.train.workload import Batch, Columns, Measured, OptimizerSpec
 
 _GRAPH = "model.onnx"
 # What an author may write beside what is required, and which members of the engine follow from it.
@@ -123,11 +123,7 @@ class BaseWorkload(ABC):
 
     def phases(self) -> list[Phase]:
         """Return one phase of all parameters with the optimizer."""
-        return [Phase("fit", lambda model: model.parameters(), self._loss, self.optimizer, average=True)]
-
-    def _loss(self, model: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Metrics]:
-        value = self.loss(model, batch, generator)
-        return value if isinstance(value, tuple) else (value, {})
+        return [Phase("fit", lambda model: model.parameters(), self.loss, self.optimizer, average=True)]
 
     def predict(self, model: nn.Module, events: Events, generator: torch.Generator) -> Events | Columns:
         """Predict for events: the outputs of the model, or generated events."""

@@ -140,12 +140,14 @@ def every_parameter_is_in_a_phase(case: Case) -> None:
 
 @check(KIND)
 def a_loss_is_a_scalar_with_detached_metrics(case: Case) -> None:
-    """(scalar, {name: detached scalar}), the same for the same random numbers; the batch stays as it was."""
+    """A finite scalar, or (scalar, {name: detached scalar}); the same for the same random numbers."""
     trial = Trial.of(case)
     for phase in trial.phases:
         loss, metrics = trial.loss(phase, case.events)
         if not loss.requires_grad:
             refuse(trial.named(phase), "a loss that depends on the model", "one without gradients")
+        if not torch.isfinite(loss):
+            refuse(trial.named(phase), "a finite loss of a batch", f"{loss.item()}")
         for name, value in metrics.items():
             if value.requires_grad:
                 refuse(
