@@ -42,7 +42,7 @@ BUDGET = {
     "workflow": (7, 1595),
     "cli": (8, 2265),
     "api": (2, 515),
-    "contract": (12, 1895),
+    "contract": (12, 1940),
 }
 
 

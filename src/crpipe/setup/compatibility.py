@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.readers import check_needs
 from crpipe.campaign.simulators import open_simulator
+from crpipe.config.loading import did_you_mean
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, PluginError
 from crpipe.events.histograms import check_binnings, check_wanted
@@ -119,8 +120,8 @@ def check_columns(layout: Layout, reader: str, workload: Workload, name: str) ->
     if missing:
         raise ConfigError(
             f"train.workload: {name} reads the event columns {', '.join(missing)}, which {reader} does not "
-            f"give ({', '.join(known)}); name another source.reader, or another workload, for example one "
-            f"with event_columns = ({known[0]!r},)"
+            f"give ({', '.join(known)}){did_you_mean(missing[0], known)}; correct event_columns, or name "
+            "another source.reader"
         )
     needed = tuple(workload.item_columns)
     items = tuple(field.name for field in layout.items)
@@ -128,7 +129,8 @@ def check_columns(layout: Layout, reader: str, workload: Workload, name: str) ->
     if unknown:
         raise ConfigError(
             f"train.workload: {name} reads the item columns {', '.join(unknown)}, which {reader} does not "
-            f"give ({', '.join(items)}); name another source.reader, or another workload"
+            f"give ({', '.join(items)}){did_you_mean(unknown[0], items)}; correct item_columns, or name "
+            "another source.reader"
         )
     if items[: len(needed)] != needed:
         raise ConfigError(

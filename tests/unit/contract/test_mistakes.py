@@ -204,6 +204,12 @@ MISTAKES = {
         "count",
         r"HitEnergy: the loss of phase fit: expected a finite loss of a batch with an event without items",
     ),
+    "statistics of a batch in the network": (
+        losses.two_ranks_have_the_gradients_of_one,
+        "each = nn.Sequential(nn.Linear(2, hidden), nn.SiLU()",
+        "each = nn.Sequential(nn.Linear(2, hidden), nn.BatchNorm1d(hidden), nn.SiLU()",
+        r"HitEnergy: the loss of phase fit: expected of a batch on two ranks the gradients of one rank, .*%",
+    ),
     "half of the network": (
         losses.every_parameter_is_in_a_phase,
         "lambda model: model.parameters()",
