@@ -58,7 +58,7 @@ def init(
         Path, typer.Argument(readable=False, help="folder of the campaign; made where it is missing")
     ] = Path(),
     workload: Annotated[
-        str, typer.Option(help="an included workload by its name (a wrong name lists them), or module:Name")
+        str, typer.Option(help="a workload by its short name (a wrong one lists them all), or module:Name")
     ] = "",
     uri: Annotated[
         str,
