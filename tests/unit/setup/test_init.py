@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 import crpipe
+from crpipe.campaign.declarations import init_configs
 from crpipe.config.loading import flatten, load_config, validate
 from crpipe.config.reference import entries
 from crpipe.core.errors import ConfigError, DiskError
@@ -26,7 +27,6 @@ from crpipe.setup.init import (
     extras_of,
     fit_to_files,
     included_reader,
-    init_configs,
     lacking_tables,
     profiles_here,
     render,
