@@ -38,7 +38,7 @@ BUDGET = {
     "check": (7, 1675),
     "setup": (6, 1590),
     "author": (2, 470),
-    "workloads": (72, 14815),
+    "workloads": (73, 15020),
     "workflow": (7, 1595),
     "cli": (8, 2265),
     "api": (2, 515),

@@ -110,7 +110,7 @@ def of_vae(networks: VaeNetworks) -> SamplerGraphs:
         VaeMuons(networks.density),
         noise,
         tolerance=_VAE_TOLERANCE,
-        notes=(*_notes("radial"), _INDEPENDENT),
+        notes=(_NOTES[0], _RADIAL, _INDEPENDENT),
     )
 
 

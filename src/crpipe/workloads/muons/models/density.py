@@ -42,34 +42,34 @@ class Burr(NamedTuple):
     """A mixture for M muons, K components: [M, K] each.
 
     A component is the logarithm of a Burr XII variate (Burr 1942): 1 - (1 + exp(t))^-shape is the share
-    below x, t = (x - place) / scale - log shape. Its slopes on both sides are free, 1/scale and shape/scale,
+    below x, t = (x - centre) / scale - log shape. Its slopes on both sides are free, 1/scale and shape/scale,
     as those of spectra and of lateral distributions are; a large shape gives a Weibull's sharp end.
     """
 
     log_weight: Tensor
-    place: Tensor
+    centre: Tensor
     log_scale: Tensor
     log_shape: Tensor
 
     @classmethod
     def of(cls, values: Tensor, most_log_scale: float = _MOST_LOG_SCALE) -> Burr:
         """Read the mixture from a network's output [M, 4 K]."""
-        weight, place, scale, shape = values.chunk(PARAMETERS, dim=1)
+        weight, centre, scale, shape = values.chunk(PARAMETERS, dim=1)
         log_weight = torch.log_softmax(weight, dim=1)
         log_scale = most_log_scale - softplus(most_log_scale - scale)
-        return cls(log_weight, place, log_scale.clamp_min(_LEAST_LOG_SCALE), shape.clamp(*_LOG_SHAPE))
+        return cls(log_weight, centre, log_scale.clamp_min(_LEAST_LOG_SCALE), shape.clamp(*_LOG_SHAPE))
 
     def log_density(self, x: Tensor) -> Tensor:
         """Return the logarithm of the density at x [M]: [M]."""
-        log_weight, place, log_scale, log_shape = self
-        t = (x[:, None] - place) * torch.exp(-log_scale) - log_shape
+        log_weight, centre, log_scale, log_shape = self
+        t = (x[:, None] - centre) * torch.exp(-log_scale) - log_shape
         each = t - log_scale + log_shape - (torch.exp(log_shape) + 1.0) * softplus(t)
         return torch.logsumexp(log_weight + each, dim=1)
 
     def log_share_below(self, x: Tensor) -> Tensor:
         """Return the logarithm of the share below x [M]: [M]."""
-        log_weight, place, log_scale, log_shape = self
-        t = (x[:, None] - place) * torch.exp(-log_scale) - log_shape
+        log_weight, centre, log_scale, log_shape = self
+        t = (x[:, None] - centre) * torch.exp(-log_scale) - log_shape
         above = torch.exp(log_weight - torch.exp(log_shape) * softplus(t)).sum(dim=1)
         return torch.log1p(-above.clamp_max(_MOST_ABOVE))
 
@@ -79,7 +79,7 @@ class Burr(NamedTuple):
         below = torch.ones(2 * log_weight.shape[1:], device=log_weight.device).triu()
         ends = torch.exp(log_weight) @ below  # a running sum; torch's own is not reproducible on a GPU
         component = (chosen[:, None] > ends[:, :-1]).sum(dim=1, keepdim=True)
-        place, log_scale, log_shape = (each.gather(1, component)[:, 0] for each in others)
+        centre, log_scale, log_shape = (each.gather(1, component)[:, 0] for each in others)
         excess = -torch.log(within.clamp_min(_LEAST_UNIFORM)) * torch.exp(-log_shape)  # softplus(t)
         small = excess.clamp_max(_SMALL)
         t = torch.where(
@@ -87,7 +87,7 @@ class Burr(NamedTuple):
             torch.log(small.clamp_min(1e-30)) + small / 2 + small * small / 24,
             excess + torch.log(1.0 - torch.exp(-excess.clamp_min(_SMALL))),
         )
-        return place + torch.exp(log_scale) * (t + log_shape)
+        return centre + torch.exp(log_scale) * (t + log_shape)
 
 
 class Density(nn.Module):
@@ -122,8 +122,8 @@ class Density(nn.Module):
             factor.fill_(1.0)
             other.fill_(1.0)
             for bias, ends in ((energy, _FIRST_ENERGIES), (radius, _FIRST_RADII)):
-                _, place, scale, _ = bias.chunk(PARAMETERS)
-                place.copy_(torch.linspace(*ends, len(place)))
+                _, centre, scale, _ = bias.chunk(PARAMETERS)
+                centre.copy_(torch.linspace(*ends, len(centre)))
                 scale.fill_(_FIRST_LOG_SCALE)
 
     def modulate(self, context: Tensor, latent: Tensor) -> Tensor:
