@@ -245,7 +245,7 @@ def physics(
     batch: int = BATCH,
     rows: int = TRAINING,
     validation: int = VALIDATION,
-    workloads: tuple[str, ...] = ("MuonGan", "MuonFlow"),
+    workloads: tuple[str, ...] = ("MuonGan", "MuonVae"),
 ) -> None:
     """Train and evaluate every system.
 

@@ -59,7 +59,7 @@ def pipeline():
 def losses(campaign):
     metrics = campaign.metrics.filter(pl.col("link") != "outliers")
     figure, axes = plt.subplots(1, 2, figsize=(10, 3), layout="constrained")
-    for axis, names in zip(axes, (("critic/loss", "generator/loss"), ("multiplicity/loss",)), strict=True):
+    for axis, names in zip(axes, (("muons/loss",), ("multiplicity/loss",)), strict=True):
         for name in names:
             logged = metrics.drop_nulls(name)
             axis.plot(logged["step"], logged[name], label=name, color="C2" if axis is axes[1] else None)

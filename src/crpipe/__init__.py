@@ -30,7 +30,7 @@ def open(  # noqa: A001 - crpipe.open, as in gzip.open
     results: the directory of its data; without it, the one below the same directory as ``runs`` whose
         ``campaign.json`` names the keys of the run.
     config: YAML files of the campaign, over ``config/config.yaml`` beside ``runs``. Needed only to see the
-        ranges and links that are still to come, and for a workload or reader that is not part of crpipe.
+        ranges and links that are still to come, and for a workload or reader of a package that declares none.
 
     Raise DataError when the folder is no run or the data are those of other keys, ConfigError for a
     configuration that is wrong or of another run.

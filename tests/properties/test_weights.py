@@ -18,9 +18,9 @@ from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper
 from crpipe.train.workload import OptimizerSpec, Phase
 from crpipe.workloads.muons.layout import BUNDLES
-from crpipe.workloads.muons.models.flow import MuonFlow
 from crpipe.workloads.muons.models.gan import MuonGan
-from crpipe.workloads.muons.options import MuonFlowOptions, MuonGanOptions
+from crpipe.workloads.muons.models.vae import MuonVae
+from crpipe.workloads.muons.options import MuonGanOptions, MuonVaeOptions
 from toy import make_events, toy_config
 
 CPU = torch.device("cpu")
@@ -177,7 +177,7 @@ def test_the_name_of_the_weights_is_taken(config):
 KINDS = [
     (MuonGan, MuonGanOptions(penalty="pair_slope")),
     (MuonGan, MuonGanOptions(penalty="gradient", gp_every=1, gp_sample_fraction=1.0)),
-    (MuonFlow, MuonFlowOptions()),
+    (MuonVae, MuonVaeOptions()),
 ]
 
 
@@ -219,7 +219,7 @@ def test_losses_of_bundles_are_weighted_means(kind, options):
 def test_the_order_of_a_batch_is_what_it_was():
     events = bundles_of(40)
     index = np.arange(40)[::-1].copy()
-    batch = MuonFlow(MuonFlowOptions()).collate(events, index, (7, 8))
+    batch = MuonVae(MuonVaeOptions()).collate(events, index, (7, 8))
     chosen = np.random.default_rng((7, 8)).permutation(index)
     chosen = chosen[np.argsort(events.multiplicity[chosen] == 0, kind="stable")]
     assert np.array_equal(index[batch["order"].numpy()], chosen)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from crpipe.campaign.declarations import init_configs
 from crpipe.campaign.readers import ReaderChoice
 from crpipe.setup.first_look import fitting_plugins
-from crpipe.setup.init import init_configs
 
 PAGE = (Path(__file__).parents[2] / "docs" / "own-data.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

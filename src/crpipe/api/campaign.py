@@ -140,7 +140,7 @@ class CampaignRun:
         device: cpu, cuda, or auto (a GPU when there is one). torch is imported here, which takes seconds.
 
         Raise CheckpointError when there is no such checkpoint or it is damaged; also when it names a workload
-        that is not part of crpipe, unless the campaign was opened with its configuration.
+        of a package that declares none, unless the campaign was opened with its configuration.
         """
         from crpipe.api.model import TrainedModel
         from crpipe.campaign.records import table_keys, table_paths

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from crpipe.core.errors import PluginError
 from crpipe.events.batch import Events
 from crpipe.events.layout import WEIGHT
-from crpipe.report import figure_style as style
 from crpipe.statistics.groups import mean
 from crpipe.train.workload import Phase
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from crpipe.inference.card import Provenance
     from crpipe.inference.export import Graphs
     from crpipe.inference.onnx_graph import Graph
-    from crpipe.train.workload import Batch, Columns, Measured, Metrics, OptimizerSpec
+    from crpipe.train.workload import Batch, Columns, Measured, OptimizerSpec
 
 _GRAPH = "model.onnx"
 # What an author may write beside what is required, and which members of the engine follow from it.
@@ -41,18 +40,18 @@ _FOLLOW = {"graph": ("graphs", "card"), "generate": ("multiplicities",)}
 class BaseWorkload(ABC):
     """What a model learns from, and how good it is.
 
-    Required: ``event_columns``, ``item_columns``, ``model``, ``batch``, ``optimizer`` and ``loss`` (or
-    ``phases``), and either ``outputs`` (a prediction for each event) or ``generate`` (whole events).
-    Optional: ``each``, ``measures``, ``figures``, ``baseline``, ``graph``, and every optional member of the
-    engine.
+    Required: ``event_columns``, ``item_columns``, ``model``, ``batch`` (or ``collate``), ``optimizer`` and
+    ``loss`` (or ``phases``), and either ``outputs`` (a prediction for each event) or ``generate`` (whole
+    events). Optional: ``each``, ``measures``, ``figures``, ``baseline``, ``graph``, and every optional member
+    of the engine.
 
     metrics: the numbers that reports show. monitored: those of ``each`` that are validated inside the
     training. optimizer: of all parameters. fixed: of a generator whose events all have as many items.
     """
 
-    metrics: ClassVar[tuple[Metric, ...]] = ()
-    event_columns: ClassVar[tuple[str, ...]]
-    item_columns: ClassVar[tuple[str, ...]]
+    metrics: tuple[Metric, ...] = ()
+    event_columns: tuple[str, ...]
+    item_columns: tuple[str, ...]
     monitored: ClassVar[tuple[str, ...]] = ()
     fixed: ClassVar[int] = 0
     optimizer: OptimizerSpec
@@ -81,9 +80,9 @@ class BaseWorkload(ABC):
     def model(self) -> nn.Module:
         """Build the whole model, initialised from torch's global generator."""
 
-    @abstractmethod
     def batch(self, events: Events, rng: np.random.Generator) -> Mapping[str, NDArray[Any] | Tensor]:
         """Turn events into what the model gets; a function of its arguments: events are read-only."""
+        raise NotImplementedError(f"{type(self).__name__} has neither batch nor collate")
 
     def loss(self, model: nn.Module, batch: Batch, generator: torch.Generator) -> Any:
         """Return the mean loss of a batch, or (loss, further numbers by name); see crpipe.train.workload."""
@@ -123,11 +122,7 @@ class BaseWorkload(ABC):
 
     def phases(self) -> list[Phase]:
         """Return one phase of all parameters with the optimizer."""
-        return [Phase("fit", lambda model: model.parameters(), self._loss, self.optimizer, average=True)]
-
-    def _loss(self, model: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Metrics]:
-        value = self.loss(model, batch, generator)
-        return value if isinstance(value, tuple) else (value, {})
+        return [Phase("fit", lambda model: model.parameters(), self.loss, self.optimizer, average=True)]
 
     def predict(self, model: nn.Module, events: Events, generator: torch.Generator) -> Events | Columns:
         """Predict for events: the outputs of the model, or generated events."""
@@ -137,14 +132,16 @@ class BaseWorkload(ABC):
             return generated
         return self._outputs(model, events)
 
-    def _outputs(self, model: nn.Module, events: Events) -> Columns:
-        device = next(model.parameters()).device
-        batch = {
-            name: each.to(device) for name, each in self.collate(events, np.arange(len(events)), ()).items()
-        }
-        return {name: _array(each) for name, each in self.outputs(model, batch).items()}
+    def on_device(self, model: nn.Module, events: Events, seed: tuple[int, ...] = ()) -> Batch:
+        """Collate all events, and move them to the device of the model."""
+        batch, device = self.collate(events, np.arange(len(events)), seed), next(model.parameters()).device
+        return {name: each.to(device) for name, each in batch.items()}
 
-    def score(self, truth: Events, prediction: Events | Columns, folder: Path) -> Mapping[str, Measured]:
+    def _outputs(self, model: nn.Module, events: Events) -> Columns:
+        outputs = self.outputs(model, self.on_device(model, events))
+        return {name: _array(each) for name, each in outputs.items()}
+
+    def score(self, truth: Events, prediction: Any, folder: Path) -> Mapping[str, Measured]:
         """Average the values of ``each``, add ``measures``, and draw."""
         numbers: dict[str, Measured] = {}
         if hasattr(self, "each"):
@@ -154,6 +151,8 @@ class BaseWorkload(ABC):
         return {**numbers, **self.measures(truth, prediction)}
 
     def _draw(self, truth: Events, predicted: Any, folder: Path) -> None:
+        from crpipe.report import figure_style as style  # noqa: PLC0415 - training needs no matplotlib
+
         drawn = {}
 
         def new(name: str, height: float) -> Axes:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 
 from crpipe.campaign.records import table_paths
-from crpipe.config.plugins import build
+from crpipe.config.plugins import build, find_class
 from crpipe.core.causes import plugin_errors
 from crpipe.core.errors import ConfigError, FormatError, LayoutError, MissingExtra, PluginError
 from crpipe.events.batch import Events, MisfitError, spelled
@@ -223,8 +223,12 @@ def fitting_readers(name: str, path: Path, tables: Tables) -> list[str]:
 
 
 def readers_of_format(name: str, path: Path) -> list[str]:
-    """Name the readers in the folder of the reader ``name`` that declare the format of a file."""
-    return _declared(name, format_of(path).name)
+    """Name the readers in the folder of the reader ``name`` that declare the format of a file.
+
+    Where it declares none itself, it is one of them. Raise ConfigError where it cannot be imported.
+    """
+    any_format = not getattr(find_class("source.reader", name), "formats", ())
+    return [name] if any_format else _declared(name, format_of(path).name)
 
 
 def _fitting(name: str, file_format: str, path: Path, tables: Tables) -> str:
@@ -257,9 +261,7 @@ def _declared(name: str, file_format: str) -> list[str]:
 def _can_read(name: str, path: Path, tables: Tables) -> bool:
     """Return whether a reader, with its own defaults, gives a first block of a file."""
     with contextlib.suppress(ConfigError, FormatError, PluginError, MissingExtra):
-        reader = open_reader(name, {})
-        with plugin_errors(name):
-            next(iter(reader.rows(path, tables)), None)
+        next(ReaderChoice(name, {}, tables).open().rows(path), None)
         return True
     return False
 

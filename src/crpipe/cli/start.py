@@ -58,7 +58,7 @@ def init(
         Path, typer.Argument(readable=False, help="folder of the campaign; made where it is missing")
     ] = Path(),
     workload: Annotated[
-        str, typer.Option(help="an included workload by its name (a wrong name lists them), or module:Name")
+        str, typer.Option(help="a workload by its short name (a wrong one lists them all), or module:Name")
     ] = "",
     uri: Annotated[
         str,
@@ -102,9 +102,10 @@ def init(
         raise ConfigError(
             f"source.tables: {tree['source']['reader']} needs {', '.join(lacking)}; add {words}"
         )
+    unused = new.check_named(tree, answers)
     tree, reasons, sizes = new.fit_to_files(tree, answers)
-    shown = [] if asks else notes  # else while it asked
-    text, counts = new.render(tree, reasons), tree["ranges"]["last"] == "auto"
+    shown = unused if asks else [*notes, *unused]  # notes were shown while it asked
+    text, counts = new.render(tree, reasons, new.own_sections(answers)), tree["ranges"]["last"] == "auto"
     written = new.start_campaign(folder, text, profiles=profiles, counts=counts, force=force)
     show("\n".join([*shown, *sizes, *written]))
 
@@ -124,7 +125,8 @@ def _answer(question: str, default: str = "") -> str:
 
 def _asked(answers: Answers, folder: Path) -> Answers:
     """Look at the files, then ask for what no option named; a wrong answer is asked again."""
-    from crpipe.setup.init import complete, default_run, find_init_config, init_configs, plugins_of
+    from crpipe.campaign.declarations import init_configs
+    from crpipe.setup.init import complete, default_run, find_init_config, plugins_of
 
     if answers.workload:
         find_init_config(answers.workload)
@@ -139,7 +141,7 @@ def _asked(answers: Answers, folder: Path) -> Answers:
     init_config = find_init_config(answers.workload)
     plugins = [each for each in plugins if each.workload == answers.workload]
     if not answers.reader and not answers.simulated:
-        abouts = {name: each["about"] for name, each in init_config.readers.items()}
+        abouts = {name: each.about for name, each in init_config.readers.items()}
         for name in dict.fromkeys((*init_config.readers, *(each.reader for each in plugins))):
             fits = "reads these files" if name in {each.reader for each in plugins} else ""
             show(f"  {name}: {'; '.join(filter(None, (abouts.get(name), fits)))}")

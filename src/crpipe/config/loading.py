@@ -87,8 +87,9 @@ def check_choice(what: str, value: Any, known: Collection[str]) -> None:
 
 def did_you_mean(value: Any, known: Collection[str]) -> str:
     """Name the nearest of the known names, if one is near."""
-    near = difflib.get_close_matches(str(value).lower(), known, n=1, cutoff=0.4)
-    return f"; did you mean {near[0]}?" if near else ""
+    lower = {each.lower(): each for each in reversed([*known])}
+    near = difflib.get_close_matches(str(value).lower(), lower, n=1, cutoff=0.4)
+    return f"; did you mean {lower[near[0]]}?" if near else ""
 
 
 def _as_number(value: Any) -> str:

@@ -13,6 +13,7 @@ import torch
 from crpipe.contract.cases import Case, check, skip
 from crpipe.loading.microbatch import micro_batches
 from crpipe.train.answers import loss_name, loss_of, phases_of, refuse
+from crpipe.train.ranks import World
 from crpipe.train.workload import OptimizerSpec, Phase
 
 if TYPE_CHECKING:
@@ -31,6 +32,19 @@ _EXACT = 1e-4  # relative; sums of float32 in another order
 _PAIRS = 4
 _DOUBLED = 0.03  # relative, with random numbers
 _MICRO = 3  # micro-batches of a batch
+
+
+@dataclass(frozen=True, slots=True)
+class _RanksInTurn(World):
+    """The ranks of one step, one after the other: the last one has the sums of all."""
+
+    sums: list[Tensor]
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Add what the ranks before gave."""
+        values.add_(self.sums.pop() if self.sums else 0)
+        self.sums.append(values.clone())
+        return values
 
 
 @dataclass(frozen=True)
@@ -63,6 +77,18 @@ class Trial:
         shares = [float(weights[part].sum()) for part in parts]
         losses = [float(self.loss(phase, events, part, draw)[0].detach()) for part in parts]
         return sum(share * loss for share, loss in zip(shares, losses, strict=True)) / sum(shares)
+
+    def gradient(self, phase: Phase, events: Events, parts: Sequence[NDArray[Any]], draw: int) -> Tensor:
+        """Compute the gradient of a phase's parameters, flat, with each part on a rank of its own."""
+        params = [each for each in phase.params(self.model) if each.requires_grad]
+        world = _RanksInTurn(0, len(parts), torch.device("cpu"), [])
+        for rank, part in enumerate(parts):
+            self.model.zero_grad(set_to_none=True)
+            self.loss(phase, events, part, draw + rank * _DRAWS)[0].backward()  # type: ignore[no-untyped-call]
+            weight = torch.tensor(float(self.case.weights(events)[part].sum()))
+            world.reduce_gradients(params, weight, torch.zeros(()))
+        gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in params]
+        return torch.cat([each.flatten() for each in gradients])
 
     def is_random(self, phase: Phase, events: Events) -> bool:
         """Return whether a loss depends on its random numbers."""
@@ -140,12 +166,14 @@ def every_parameter_is_in_a_phase(case: Case) -> None:
 
 @check(KIND)
 def a_loss_is_a_scalar_with_detached_metrics(case: Case) -> None:
-    """(scalar, {name: detached scalar}), the same for the same random numbers; the batch stays as it was."""
+    """A finite scalar, or (scalar, {name: detached scalar}); the same for the same random numbers."""
     trial = Trial.of(case)
     for phase in trial.phases:
         loss, metrics = trial.loss(phase, case.events)
         if not loss.requires_grad:
             refuse(trial.named(phase), "a loss that depends on the model", "one without gradients")
+        if not torch.isfinite(loss):
+            refuse(trial.named(phase), "a finite loss of a batch", f"{loss.item()}")
         for name, value in metrics.items():
             if value.requires_grad:
                 refuse(
@@ -192,6 +220,26 @@ def a_loss_is_the_weighted_sum_of_its_micro_batches(case: Case) -> None:
     for phase in trial.phases:
         law = "a mean over events: of a batch, and of its parts by their shares of events, the same"
         trial.compare(phase, (events, _all(events)), (events, parts), law)
+
+
+@check(KIND, doubt=True)
+def two_ranks_have_the_gradients_of_one(case: Case) -> None:
+    """A batch cut over two ranks (train.processes), whose gradients are added up as in training."""
+    trial, events = Trial.of(case), case.events
+    if len(events) < len(halves := np.array_split(np.arange(len(events)), 2)):
+        skip("one event cannot be cut over two ranks")
+    trial.model.train()
+    for phase in trial.phases:
+        draws = range(1, 1 + (_DRAWS if trial.is_random(phase, events) else 1))
+        one, two = (
+            torch.stack([trial.gradient(phase, events, parts, draw) for draw in draws])
+            for parts in (_all(events), halves)
+        )
+        apart, scale = (one.mean(0) - two.mean(0)).norm(), one.mean(0).norm() + two.mean(0).norm()
+        variance = (one.var(0) + two.var(0)).sum() if len(draws) > 1 else torch.zeros(())
+        if not apart <= 10 * _EXACT * scale + _SIGMAS * (variance / len(draws)).sqrt() + 1e-6:
+            law = "of a batch on two ranks the gradients of one rank, in training mode"
+            refuse(trial.named(phase), law, f"others, by {float(apart / scale):.1%}")
 
 
 @check(KIND)

@@ -104,9 +104,11 @@ def render_outcomes(case: Case, results: Sequence[Outcome]) -> str:
     for kind in dict.fromkeys(each.check.kind for each in results):
         of_kind = [each for each in results if each.check.kind == kind]
         broken = [each for each in of_kind if each.broken]
-        kept = len([each for each in of_kind if not each.broken and not each.skipped])
+        kept = [each for each in of_kind if not each.broken and not each.skipped]
         wrong = f", {len(broken)} failed" if broken else ""
-        lines.append(f"{kind} {case.plugin(kind)}: {counted(kept, 'check')} passed{wrong}")
+        lines.append(f"{kind} {case.plugin(kind)}: {counted(len(kept), 'check')} passed{wrong}")
+        words = ", ".join(each.check.name.replace("_", " ") for each in kept)
+        lines += textwrap.wrap(f"  passed: {words}", _WIDTH, subsequent_indent="    ") if kept else []
         for sentence in dict.fromkeys(each.broken for each in broken):
             lines += textwrap.wrap(f"  wrong: {sentence}", _WIDTH, subsequent_indent="    ")
     lines += ["", *_optional(case)]

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from crpipe.campaign.code import changes, used_code
+from crpipe.campaign.declarations import is_declared
 from crpipe.campaign.readers import open_reader
 from crpipe.config.plugins import free_options, options_class
 from crpipe.core.causes import is_present, plugin_errors
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _MAX_NAMES = 8
 _OTHER_VERSION = "use the version that trained it, or train again"
-_SHIPPED = "crpipe.workloads."
 _NAME = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
 # A module may build more than it keeps; options of another model build many times as much.
 _MOST_TIMES, _MOST_MORE = 4, 1 << 22
@@ -87,9 +87,9 @@ def open_checkpoint(
 
     tables, table_keys: the campaign's copies of the side tables, and their hashes. use_options: values of
     options that no checkpoint depends on, such as how often a prediction is repeated. allowed_plugins:
-    workload and reader of the configuration; nothing else is imported that crpipe does not include. Raise
-    CheckpointError when the checkpoint is damaged, when its weights or options are those of another version,
-    when it names another workload, or when it was trained with other side tables;
+    workload and reader of the configuration; beside them only packages that declare a workload are imported.
+    Raise CheckpointError when the checkpoint is damaged, when its weights or options are those of another
+    version, when it names another workload, or when it was trained with other side tables;
     ConfigError when a table that the workload needs is missing.
     """
     saved = verified(checkpoint_file(path))
@@ -123,11 +123,11 @@ def _trusted(path: Path, keys: Mapping[str, Any], key: str, allowed: Collection[
     name = keys.get(key)
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise CheckpointError(f"{path}: {key} is {name!r}, not module:Name; {_OTHER_VERSION}")
-    if not name.startswith(_SHIPPED) and name not in allowed:
+    if name not in allowed and not is_declared(name):
         raise CheckpointError(
-            f"{path}: names {name} as {key}, which is neither part of crpipe nor in the configuration; a "
-            "checkpoint does not decide what is imported: give the configuration of its training "
-            f"(crpipe --config FILE …), or if you know that package, crpipe --set {key}={name} …"
+            f"{path}: names {name} as {key}, which is neither in the configuration nor in a package that "
+            "declares a workload; a checkpoint does not decide what is imported: give the configuration of "
+            f"its training (crpipe --config FILE …), or if you know that package, crpipe --set {key}={name} …"
         )
     return name
 

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.readers import check_needs
 from crpipe.campaign.simulators import open_simulator
+from crpipe.config.loading import did_you_mean
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, PluginError
 from crpipe.events.histograms import check_binnings, check_wanted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from crpipe.config.loading import Config
     from crpipe.events.layout import Layout
     from crpipe.report.estimates import PlannedWorkload
@@ -44,31 +47,40 @@ def check_fit(config: Config) -> str:
 
     Raise ConfigError with the module, what is missing, and an example.
     """
-    from crpipe.inference.members import unused_members
-    from crpipe.train import workload as protocol
     from crpipe.train.metrics_log import find_loggers
     from crpipe.train.pretrained import find_source
 
     config.check_fresh()
     campaign, name = Campaign.open(config), config.train.workload
-    source, layout = config.source, campaign.layout
-    checked = check_data(campaign)
-    workload = protocol.build_workload(name, config.options())
-    check_columns(layout, source.reader, workload, name)
-    protocol.check_weighted(workload, name, layout)
-    check_wanted(name, protocol.wanted_histograms(workload), config.split.histograms, layout)
-    if isinstance(workload, protocol.UsesTables):
-        check_needs(name, workload.needs, (*source.tables, *campaign.simulated_tables))
+    checked = [*check_data(campaign), f"workload {name}"]
+    unused = check_workload(config, campaign.layout, campaign.simulated_tables)
     find_loggers(config.train.loggers)
     if config.train.init_from and not is_present(campaign.paths.run_config()):
         find_source(config.train.init_from)
+    remarks = "".join(f"; {each}" for each in unused)
+    return f"{', '.join(checked)}: they fit together; items are {campaign.layout.item}{remarks}"
+
+
+def check_workload(config: Config, layout: Layout, simulated_tables: Iterable[str]) -> list[str]:
+    """Compare a workload with a layout, side tables and histograms; return a phrase on each unused member.
+
+    Raise ConfigError with the module, what is missing, and an example.
+    """
+    from crpipe.inference.members import unused_members
+    from crpipe.train import workload as protocol
+
+    name = config.train.workload
+    workload = protocol.build_workload(name, config.options())
+    check_columns(layout, config.source.reader, workload, name)
+    protocol.check_weighted(workload, name, layout)
+    check_wanted(name, protocol.wanted_histograms(workload), config.split.histograms, layout)
+    if isinstance(workload, protocol.UsesTables):
+        check_needs(name, workload.needs, (*config.source.tables, *simulated_tables))
     # Without side tables or histograms a workload may be unable to give its phases; training asks again.
     needs_more = isinstance(workload, protocol.UsesTables | protocol.UsesHistograms)
     with contextlib.suppress(*([PluginError] if needs_more else [])):
         _check_phases(config, workload)
-    checked.append(f"workload {name}")
-    unused = [f"; nothing calls {name}.{member}: {why}" for member, why in unused_members(workload)]
-    return f"{', '.join(checked)}: they fit together; items are {layout.item}{''.join(unused)}"
+    return [f"nothing calls {name}.{member}: {why}" for member, why in unused_members(workload)]
 
 
 def planned_workload(config: Config) -> PlannedWorkload:
@@ -108,8 +120,8 @@ def check_columns(layout: Layout, reader: str, workload: Workload, name: str) ->
     if missing:
         raise ConfigError(
             f"train.workload: {name} reads the event columns {', '.join(missing)}, which {reader} does not "
-            f"give ({', '.join(known)}); name another source.reader, or another workload, for example one "
-            f"with event_columns = ({known[0]!r},)"
+            f"give ({', '.join(known)}){did_you_mean(missing[0], known)}; correct event_columns, or name "
+            "another source.reader"
         )
     needed = tuple(workload.item_columns)
     items = tuple(field.name for field in layout.items)
@@ -117,7 +129,8 @@ def check_columns(layout: Layout, reader: str, workload: Workload, name: str) ->
     if unknown:
         raise ConfigError(
             f"train.workload: {name} reads the item columns {', '.join(unknown)}, which {reader} does not "
-            f"give ({', '.join(items)}); name another source.reader, or another workload"
+            f"give ({', '.join(items)}){did_you_mean(unknown[0], items)}; correct item_columns, or name "
+            "another source.reader"
         )
     if items[: len(needed)] != needed:
         raise ConfigError(

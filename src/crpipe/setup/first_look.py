@@ -24,6 +24,7 @@ from crpipe.split.preview import recommended_threshold
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from crpipe.campaign.declarations import DeclaredReader
     from crpipe.config.loading import Config
 
 SECONDS = 5.0  # of reading
@@ -51,7 +52,7 @@ def largest(paths: Sequence[Path]) -> Path | None:
 
 
 def fitting_plugins(
-    paths: Sequence[Path], included: Mapping[str, Mapping[str, Mapping[str, Any]]]
+    paths: Sequence[Path], included: Mapping[str, Mapping[str, DeclaredReader]]
 ) -> list[Plugins]:
     """Name the included readers that read the largest of the files, and their workloads.
 
@@ -67,7 +68,7 @@ def fitting_plugins(
     for name, listed in included.items():
         readers: dict[str, Plugins] = {}
         for reader, about in listed.items():
-            tables = _tables_near(path, about.get("tables", {}))
+            tables = _tables_near(path, about.tables)
             with suppress(CrpipeError, OSError):
                 for each in fitting_readers(reader, path, tables):
                     readers.setdefault(
@@ -78,7 +79,7 @@ def fitting_plugins(
     return plugins
 
 
-def why_unread(paths: Sequence[Path], included: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
+def why_unread(paths: Sequence[Path], included: Mapping[str, Mapping[str, DeclaredReader]]) -> list[str]:
     """Describe in lines why no included reader reads the files; empty without files, and where one does."""
     path = largest(paths)
     if path is None or fitting_plugins([path], included):
@@ -90,7 +91,7 @@ def why_unread(paths: Sequence[Path], included: Mapping[str, Mapping[str, Mappin
     ]
 
 
-def _refusals(path: Path, included: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, str]:
+def _refusals(path: Path, included: Mapping[str, Mapping[str, DeclaredReader]]) -> dict[str, str]:
     """Describe why the first reader of each workload does not read a file, by workload.
 
     Those of another format are left out; side tables are taken as by ``fitting_plugins``.
@@ -98,7 +99,7 @@ def _refusals(path: Path, included: Mapping[str, Mapping[str, Mapping[str, Any]]
     reasons: dict[str, str] = {}
     for name, listed in included.items():
         for reader, about in listed.items():
-            tables = _tables_near(path, about.get("tables", {}))
+            tables = _tables_near(path, about.tables)
             try:
                 if reader in readers_of_format(reader, path):
                     next(iter(ReaderChoice(reader, {}, tables).open().rows(path)), None)

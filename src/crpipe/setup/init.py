@@ -8,20 +8,20 @@ import os
 import shlex
 import shutil
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 import crpipe
+from crpipe.campaign.declarations import DeclaredReader, InitConfig, init_configs
 from crpipe.campaign.readers import ReaderChoice, open_reader
+from crpipe.campaign.simulators import offered_tables, open_simulator
 from crpipe.config.loading import AUTO, SYNTHETIC, flatten, validate
 from crpipe.config.reference import comment, entries, scalar
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import atomic_write, disk_errors, make_folder
 from crpipe.core.ranges import Range
+from crpipe.setup.compatibility import check_workload
 from crpipe.setup.first_look import choose, fitting_plugins, measure_sizes, why_unread
 from crpipe.source.suggestions import pattern_of, suggest_ranges
 from crpipe.source.uris import host_and_path, scheme_of
@@ -64,24 +64,6 @@ _HEADER = """\
 
 
 @dataclass(frozen=True, slots=True)
-class InitConfig:
-    """What a workload begins with.
-
-    readers: ``module:Name`` of its readers, the first is the default; each with ``about``, what it reads,
-        ``extra``, what pip has to install for it, and ``tables``, the usual file names of its side tables.
-    extras: those that its evaluation needs, and why. per_step: batches that a step takes.
-    always, synthetic: keys of the configuration for any files, and those besides for simulated ones.
-    """
-
-    about: str
-    readers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    per_step: int = 1
-    extras: Mapping[str, str] = field(default_factory=dict)
-    always: Tree = field(default_factory=dict)
-    synthetic: Tree = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class Answers:
     """What the user said; an empty value means what the starting configuration has.
 
@@ -106,13 +88,6 @@ class Answers:
         return self.uri == SYNTHETIC
 
 
-@cache
-def init_configs() -> dict[str, InitConfig]:
-    """Read what each workload of this installation begins with, by its short name."""
-    files = sorted((Path(crpipe.__file__).parent / "workloads").glob("*/start.yaml"))
-    return {path.parent.name: InitConfig(**yaml.safe_load(path.read_text())) for path in files}
-
-
 def find_init_config(workload: str) -> InitConfig:
     """Find what a workload begins with, by short name or ``module:Name``; raise ConfigError for others."""
     configs = init_configs()
@@ -121,7 +96,7 @@ def find_init_config(workload: str) -> InitConfig:
     if workload in configs:
         return configs[workload]
     if ":" in workload:
-        return InitConfig(workload, always={"train": {"workload": workload}})
+        return InitConfig(about=workload, workload=workload)
     raise ConfigError(
         f"--workload {workload}: not known; write one of {', '.join(configs)}, or module:Name of your own"
     )
@@ -158,7 +133,7 @@ def plugins_of(answers: Answers) -> list[Plugins]:
     ]
 
 
-def _included() -> dict[str, Mapping[str, Mapping[str, Any]]]:
+def _included() -> dict[str, Mapping[str, DeclaredReader]]:
     return {name: config.readers for name, config in init_configs().items()}
 
 
@@ -230,11 +205,12 @@ def compose(answers: Answers) -> Tree:
         "uri": answers.uri,
         "files": answers.files,
         "reader": answers.reader or _default_reader(init_config, simulated=answers.simulated),
-        "simulator": answers.simulator,
+        "simulator": answers.simulator or (init_config.simulator if answers.simulated else ""),
         "tables": dict(answers.tables),
     }
     tree: Tree = {}
     for part in (
+        {"train": {"workload": init_config.workload}},
         init_config.always,
         init_config.synthetic if answers.simulated else {},
         {"run": run, "results": answers.results or f"results/{run}"},
@@ -247,6 +223,28 @@ def compose(answers: Answers) -> Tree:
             raise ConfigError(f"--{name}: this workload names none; add --{name} module:Name")
     validate(tree)
     return tree
+
+
+def check_named(tree: Tree, answers: Answers) -> list[str]:
+    """Check a workload that the user named as ``module:Name``; return a line on each member that is not used.
+
+    Raise ConfigError where it cannot be built, or does not fit the reader.
+    """
+    if ":" not in answers.workload:
+        return []
+    config = validate(tree)
+    layout = open_reader(config.source.reader, config.options("reader")).layout
+    tables: Iterable[str] = ()
+    if config.simulates():
+        tables = offered_tables(open_simulator(config.source.simulator, config.options("simulator")))
+    return check_workload(config, layout, tables)
+
+
+def own_sections(answers: Answers) -> list[str]:
+    """Name the sections of options whose class no declaration chose: all of their keys are written."""
+    named = {"reader": answers.reader, "simulator": answers.simulator, "model": answers.workload}
+    readers = {reader for config in init_configs().values() for reader in config.readers}
+    return [section for section, name in named.items() if ":" in name and name not in readers]
 
 
 def fit_to_files(tree: Tree, answers: Answers) -> tuple[Tree, dict[str, str], list[str]]:
@@ -279,11 +277,11 @@ def extras_of(reader: str, workload: str) -> dict[str, str]:
     """Name the extras that a reader and the evaluation of a workload need, each with the reason."""
     extras: dict[str, str] = {}
     for init_config in init_configs().values():
-        if init_config.always["train"]["workload"].partition(":")[0] == workload.partition(":")[0]:
+        if init_config.workload.partition(":")[0] == workload.partition(":")[0]:
             extras |= init_config.extras
-        extra = init_config.readers.get(reader, {}).get("extra")
-        if extra:
-            extras[extra] = f"for the reader {reader.rpartition(':')[2]}"
+        declared = init_config.readers.get(reader)
+        if declared and declared.extra:
+            extras[declared.extra] = f"for the reader {reader.rpartition(':')[2]}"
     return extras
 
 
@@ -311,10 +309,10 @@ def _default_reader(init_config: InitConfig, *, simulated: bool) -> str:
     return next(iter(init_config.readers), "")
 
 
-def render(tree: Tree, reasons: Mapping[str, str] = MappingProxyType({})) -> str:
+def render(tree: Tree, reasons: Mapping[str, str] = MappingProxyType({}), options: Iterable[str] = ()) -> str:
     """Write a configuration as YAML with a comment above every key; the comments are those of the models.
 
-    reasons: why a key has its value, by its dotted name.
+    reasons: why a key has its value, by its dotted name. options: sections of which all keys are written.
     """
     lines = [_HEADER]
     heads: list[list[str]] = []  # of the sections that a key is in, each written before its first key
@@ -324,7 +322,7 @@ def render(tree: Tree, reasons: Mapping[str, str] = MappingProxyType({})) -> str
         if entry.section:
             blank = [] if entry.depth else [""]
             heads.append([*blank, *comment(entry.meaning, indent), f"{indent}{entry.name}:"])
-        elif given or entry.dotted in SHOWN:
+        elif given or entry.dotted in SHOWN or entry.dotted.partition(".")[0] in options:
             for head in heads:
                 lines += head
                 head.clear()

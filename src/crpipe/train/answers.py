@@ -84,17 +84,17 @@ class _LossCall(plugin_errors):
 def loss_of(
     workload: Workload, phase: Phase, model: nn.Module, batch: Batch, generator: torch.Generator
 ) -> tuple[Tensor, Metrics]:
-    """Compute a phase's loss; raise PluginError unless it is a scalar tensor with metrics like it, by name.
+    """Compute a phase's loss and metrics; raise PluginError unless all of them are scalar tensors.
 
     Shapes alone are looked at: a value would have to be waited for.
     """
     with _LossCall(f"{loss_name(workload, phase)} failed"):
         result: Any = phase.loss(model, batch, generator)
-    if not isinstance(result, tuple) or len(result) != len(("loss", "metrics")):
-        refuse(loss_name(workload, phase), "(scalar, metrics); metrics may be {}", _kind(result))
-    loss, metrics = result
+    pair = isinstance(result, tuple) and len(result) == len(("loss", "metrics"))
+    loss, metrics = result if pair else (result, {})
     if not isinstance(loss, Tensor) or loss.shape != ():
-        refuse(loss_name(workload, phase), "a scalar, the mean over the events", _kind(loss))
+        what = "a scalar tensor, the mean over the events, or (scalar, metrics)"
+        refuse(loss_name(workload, phase), what, _kind(loss))
     if not isinstance(metrics, dict):
         refuse(loss_name(workload, phase), "a dict of metrics beside the scalar", _kind(metrics))
     for name, value in metrics.items():

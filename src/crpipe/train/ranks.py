@@ -56,7 +56,7 @@ class World:
         scale = torch.where(bad > 0, 0.0, weight)
         flat = torch.cat([gradient.flatten() for gradient in gradients])
         buffer = torch.cat([torch.nan_to_num(flat, 0.0, 0.0, 0.0) * scale, torch.stack([weight, bad])])
-        dist.all_reduce(buffer)
+        self.sum(buffer)
         total = torch.where(buffer[-2] > 0, buffer[-2], 1.0)
         start = 0
         for gradient in gradients:

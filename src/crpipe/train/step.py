@@ -155,7 +155,8 @@ class Stepper:
             self._train_only(phase)
             for batch, share in self._micro(events, seed):
                 with self.autocast:  # not guarded: whoever compiles judges the exceptions
-                    loss, _ = phase.loss(self.state.model, self._on_device(batch), self.state.generator)
+                    result = phase.loss(self.state.model, self._on_device(batch), self.state.generator)
+                loss = result[0] if isinstance(result, tuple) else result
                 (loss * share).backward()  # type: ignore[no-untyped-call]
 
     def measure(self, events: Events, seed: tuple[int, ...]) -> Iterator[tuple[str, Tensor, float]]:

@@ -41,7 +41,7 @@ Batch = dict[str, Tensor]
 Metrics = dict[str, Tensor]
 Columns = dict[str, "NDArray[Any]"]
 Measured = float | Statistic | Bins | LabelledRows  # of a name, by ``score``
-Loss = Callable[[nn.Module, Batch, torch.Generator], tuple[Tensor, Metrics]]
+Loss = Callable[[nn.Module, Batch, torch.Generator], Tensor | tuple[Tensor, Metrics]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +62,10 @@ class Throttle:
 class Phase:
     """One optimizer step for one group of parameters, such as a generator or a critic.
 
-    loss: ``(model, batch, generator) -> (scalar, metrics)``. The scalar is a mean over the batch's events, so
-        that micro-batches weighted by their events add up to the whole (with ``batch["weight"]``: a weighted
-        mean); metrics are detached scalars of the same kind. Every random number comes from ``generator``.
+    loss: ``(model, batch, generator) -> scalar``, or ``(scalar, metrics)``. The scalar is a mean over the
+        batch's events, so that micro-batches weighted by their events add up to the whole (with
+        ``batch["weight"]``: a weighted mean); metrics are detached scalars of the same kind, by name. Every
+        random number comes from ``generator``.
     repeat: optimizer steps of this phase within one training step, one batch each (train.fresh_batches).
     average: whether this phase's parameters enter the averaged (EMA) weights.
     smoothed: metrics that are also logged as a moving average over 500 steps.

@@ -12,6 +12,7 @@ import crpipe.author
 from crpipe.author import Events, Metric, OptimizerSpec, Workload
 from crpipe.core.errors import PluginError
 from crpipe.statistics.groups import value_and_error
+from crpipe.train.answers import loss_of
 from crpipe.train.workload import WORKLOAD_MEMBERS, Baseline, Generates, Validates
 
 
@@ -108,7 +109,8 @@ def test_events_cannot_be_changed():
 def test_a_scalar_is_a_loss():
     line = Line(None)
     (phase,) = line.phases()
-    value, numbers = phase.loss(line.model(), line.collate(events(), np.arange(6), ()), torch.Generator())
+    batch = line.collate(events(), np.arange(6), ())
+    value, numbers = loss_of(line, phase, line.model(), batch, torch.Generator())
     assert value.ndim == 0
     assert numbers == {}
 

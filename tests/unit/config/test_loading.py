@@ -242,7 +242,7 @@ def changed(name, info):
         {"geometry": "file:///geometry.csv"},
         {"energy_gev": [0, 1, 5]},
     ]
-    candidates += ["crpipe.workloads.muons:MuonFlow", *getattr(info.annotation, "__args__", ())]
+    candidates += ["crpipe.workloads.muons:MuonVae", *getattr(info.annotation, "__args__", ())]
     for candidate in candidates:
         if candidate == value or isinstance(candidate, type):
             continue

@@ -162,17 +162,23 @@ MISTAKES = {
         "mean = wrong.mean()",
         r"HitEnergy: the loss of phase fit: expected an event of weight [02] to count like [02] events",
     ),
-    "the scalar alone": (
+    "a number in place of a tensor": (
         losses.a_loss_is_a_scalar_with_detached_metrics,
         'return mean, {"squared": mean.detach()}',
-        "return mean",
-        r"HitEnergy: the loss of phase fit: expected \(scalar, metrics\); .*, found a tensor \[\]",
+        "return mean.item()",
+        r"HitEnergy: the loss of phase fit: expected a scalar tensor, .* \(scalar, metrics\), found float",
+    ),
+    "a loss that is not finite": (
+        losses.a_loss_is_a_scalar_with_detached_metrics,
+        'return mean, {"squared": mean.detach()}',
+        "return mean.log() * 0 / 0",
+        r"HitEnergy: the loss of phase fit: expected a finite loss of a batch, found nan",
     ),
     "a loss for each event": (
         losses.a_loss_is_a_scalar_with_detached_metrics,
         'return mean, {"squared": mean.detach()}',
         "return wrong, {}",
-        r"HitEnergy: the loss of phase fit: expected a scalar, .*, found a tensor \[20\]",
+        r"HitEnergy: the loss of phase fit: expected a scalar tensor, .*, found a tensor \[20\]",
     ),
     "a metric that is no tensor": (
         losses.a_loss_is_a_scalar_with_detached_metrics,
@@ -197,6 +203,12 @@ MISTAKES = {
         "count.clamp_min(1)",
         "count",
         r"HitEnergy: the loss of phase fit: expected a finite loss of a batch with an event without items",
+    ),
+    "statistics of a batch in the network": (
+        losses.two_ranks_have_the_gradients_of_one,
+        "each = nn.Sequential(nn.Linear(2, hidden), nn.SiLU()",
+        "each = nn.Sequential(nn.Linear(2, hidden), nn.BatchNorm1d(hidden), nn.SiLU()",
+        r"HitEnergy: the loss of phase fit: expected of a batch on two ranks the gradients of one rank, .*%",
     ),
     "half of the network": (
         losses.every_parameter_is_in_a_phase,

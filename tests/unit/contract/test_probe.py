@@ -27,13 +27,26 @@ RETURNED = 'return mean, {"squared": mean.detach()}'
 ENERGY = '"energy": torch.from_numpy(energy)'
 # The line, the mistake, and the sentence; None: a first job only warns of it.
 MISTAKES = {
-    "the scalar alone": (RETURNED, "return mean", r"the loss of phase fit: expected \(scalar, metrics\)"),
+    "a number in place of a tensor": (
+        RETURNED,
+        "return mean.item()",
+        r"the loss of phase fit: expected a scalar tensor, .*, or \(scalar, metrics\), found float",
+    ),
+    "a loss that is NaN": (
+        RETURNED,
+        "return mean * float('nan')",
+        "the loss of phase fit: expected a finite loss of a batch, found nan",
+    ),
     "a metric that is a float": (
         RETURNED,
         'return mean, {"squared": mean.item()}',
         "the loss of phase fit: expected the metric squared as a detached scalar tensor, found float",
     ),
-    "a loss for each event": (RETURNED, "return wrong, {}", r"expected a scalar, .*, found a tensor \[\d+\]"),
+    "a loss for each event": (
+        RETURNED,
+        "return wrong, {}",
+        r"the loss of phase fit: expected a scalar tensor, .*, found a tensor \[\d+\]",
+    ),
     "a sum": (MEAN, "mean = (wrong * weight).sum()", "expected a mean over the events, found a sum: "),
     "arrays": (
         ENERGY,
@@ -52,8 +65,48 @@ MISTAKES = {
     ),
     "an optimizer that torch has not": (
         'OptimizerSpec("adam"',
-        'OptimizerSpec("adamw2"',
-        "OptimizerSpec: kind",
+        'OptimizerSpec("adamw"',
+        r"OptimizerSpec: kind: 'adamw' is not known; known: .*; did you mean AdamW\?",
+    ),
+    "an option that its optimizer has not": (
+        'OptimizerSpec("adam", 1e-2)',
+        'OptimizerSpec("RAdam", 1e-2, options={"epsilon": 1e-6})',
+        "OptimizerSpec: RAdam .*epsilon",
+    ),
+    "statistics of a batch in the network": (
+        "nn.Linear(2, hidden), nn.SiLU()",
+        "nn.Linear(2, hidden), nn.BatchNorm1d(hidden), nn.SiLU()",
+        "the loss of phase fit: expected of a batch on two ranks the gradients of one rank, in train",
+    ),
+    "item columns in another order": (
+        '("x_m", "charge_pe")',
+        '("charge_pe", "x_m")',
+        "reads the item columns charge_pe, x_m by position, but the first ones of .* are x_m, charge_pe",
+    ),
+    "an item column that is misspelt": (
+        '("x_m", "charge_pe")',
+        '("x_m", "charge")',
+        r"reads the item columns charge, which .* does not give \(x_m, charge_pe\); did you mean charge_pe\?",
+    ),
+    "an event column that is misspelt": (
+        'event_columns = ("energy_gev",)',
+        'event_columns = ("energy",)',
+        r"reads the event columns energy, which .* does not give \(.*\); did you mean energy_gev\?",
+    ),
+    "validate misspelt": (
+        "def validate(",
+        "def validat(",
+        r"HitEnergy.validat: nothing calls it; did you mean validate\?",
+    ),
+    "half a pair": (
+        "def multiplicities(",
+        "def draw_counts(",
+        "HitEnergy.generate: nothing calls it; it needs multiplicities beside it",
+    ),
+    "predictions one short": (
+        "10 ** self.guess(model, batch).numpy()",
+        "10 ** self.guess(model, batch).numpy()[1:]",
+        r"predict: the column energy_gev_predicted has the shape \[\d+\], expected \[\d+\]",
     ),
     "half of the network": (
         "lambda model: model.parameters()",
@@ -96,7 +149,7 @@ MISTAKES = {
         r"HitEnergy.score failed on \d+ events.*: AttributeError: .* no attribute .new_figure.",
     ),
 }
-DOUBTED = ("half of the network", "baseline misspelt")
+DOUBTED = ("half of the network", "baseline misspelt", "statistics of a batch in the network")
 
 
 @pytest.fixture
@@ -148,7 +201,10 @@ def test_what_passes_what_is_not_there_and_how_fast_it_trains(lab):
     assert re.search(rf"workload {module}:HitEnergy: \d\d checks passed$", text, re.MULTILINE)
     assert "failed" not in text
     assert "  fit, fit_events: for a workload whose model holds a simple method" in text
-    assert "baseline" not in text.partition("one batch from")[0]
+    assert "two ranks have the gradients of one" in " ".join(text.split())
+    optional = text.partition("optional, and not there:")[2].partition("one batch from")[0]
+    assert "card, graphs: " in optional
+    assert "baseline" not in optional
     assert "part of a step" in text
     assert not Path("results").exists()
 

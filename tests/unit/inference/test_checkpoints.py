@@ -11,9 +11,10 @@ import torch
 
 from counting import NAMED, checkpoint_of, state_of
 from crpipe.campaign.campaign import Campaign
+from crpipe.campaign.declarations import declared
 from crpipe.cli.app import main
 from crpipe.config.loading import validate
-from crpipe.core.errors import CheckpointError, CrpipeError
+from crpipe.core.errors import CheckpointError, ConfigError, CrpipeError
 from crpipe.core.paths import Paths
 from crpipe.core.text import NullProgress
 from crpipe.inference.card import provenance
@@ -21,6 +22,7 @@ from crpipe.inference.checkpoints import find_checkpoint, nested, open_checkpoin
 from crpipe.train.checkpoints import CheckpointStore
 from crpipe.workloads.muons import MuonGan, MuonGanOptions
 from crpipe.workloads.muons.layout import BUNDLES, nested_table
+from installed import declare
 from toy import make_events
 
 
@@ -85,6 +87,21 @@ def test_a_checkpoint_does_not_decide_what_is_imported(tmp_path, monkeypatch, ke
     with pytest.raises(CheckpointError, match=f"names outsider:Anything as {key}.* --set {key}=outsider:Any"):
         open_its_reader(open_checkpoint(path, allowed_plugins=NAMED))
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_package_that_declares_a_workload_is_imported(tmp_path, monkeypatch):
+    (tmp_path / "outsider.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()")
+    monkeypatch.syspath_prepend(tmp_path)
+    declare(tmp_path, "outer", "outsider:Anything")
+    declared.cache_clear()
+    try:
+        with pytest.raises(ConfigError, match="outsider has no class Anything"):
+            open_checkpoint(checkpoint_of(tmp_path / "store", **{"train.workload": "outsider:Anything"}))
+        with pytest.raises(CheckpointError, match="names outsiders:Anything"):
+            open_checkpoint(checkpoint_of(tmp_path / "two", **{"train.workload": "outsiders:Anything"}))
+    finally:
+        declared.cache_clear()
+    assert (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize("name", [7, None, "os", "os:system;x", "a:b:c", "$(ls):x", ".:a", "x:\x1b[0m"])

@@ -38,7 +38,7 @@ from toy import toy_config
 
 MODELS = {
     "gan": ("MuonGan", {"hidden": 8}),
-    "flow": ("MuonFlow", {"hidden": 8, "sampling_steps": 1, "features": "cartesian"}),
+    "vae": ("MuonVae", {"hidden": 8, "components": 3}),
 }
 RANGES = ("0000000-0000009", "0000010-0000019")
 SCORES = {

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 import crpipe
+from crpipe.campaign.declarations import init_configs
 from crpipe.config.loading import flatten, load_config, validate
 from crpipe.config.reference import entries
 from crpipe.core.errors import ConfigError, DiskError
@@ -26,7 +27,6 @@ from crpipe.setup.init import (
     extras_of,
     fit_to_files,
     included_reader,
-    init_configs,
     lacking_tables,
     profiles_here,
     render,
@@ -148,7 +148,7 @@ def test_extras_of_a_reader_and_of_an_evaluation():
     assert extras_of("crpipe.workloads.xec.reading.root:RootFiles", "crpipe.workloads.xec:Regressor") == {
         "root": "for the reader RootFiles"
     }
-    assert extras_of(READER, "crpipe.workloads.muons:MuonFlow") == {"evaluate": "for the AUC of classifiers"}
+    assert extras_of(READER, "crpipe.workloads.muons:MuonVae") == {"evaluate": "for the AUC of classifiers"}
 
 
 def test_braces_are_quoted_and_quotes_beside_them_come_back(tmp_path):
@@ -281,7 +281,7 @@ def test_workload_reader_and_sizes_come_from_the_files(bundles, tmp_path):
     assert "about 300 events in 100 groups" in shown[0]
     assert (tree["split"]["threshold"], tree["split"]["validation_fraction"]) == (3, 0.2)
     assert (tree["load"]["batch_events"], tree["train"]["ranges_per_link"]) == (64, 0)
-    assert tree["train"]["warmup_steps"] == pytest.approx(240 * 50 / (64 * 3) / 10, abs=1)
+    assert tree["train"]["warmup_steps"] == pytest.approx(240 * 50 / 64 / 10, abs=1)
     written = render(tree, reasons)
     for key, why in reasons.items():
         assert f"chosen for your files: {why}" in written

@@ -67,9 +67,10 @@ def test_batches_of_anything_but_tensors_are_refused(batch, message):
 @pytest.mark.parametrize(
     ("result", "message"),
     [
-        (torch.zeros(()), r"expected \(scalar, metrics\); metrics may be {}, found a tensor \[\]"),
-        ((torch.zeros(4), {}), r"expected a scalar, the mean over the events, found a tensor \[4\]"),
-        ((1.0, {}), "expected a scalar, the mean over the events, found float"),
+        (torch.zeros(4), r"expected a scalar tensor, the mean over .*metrics\), found a tensor \[4\]"),
+        ((torch.zeros(4), {}), r"expected a scalar tensor, .*, found a tensor \[4\]"),
+        (1.0, "expected a scalar tensor, .*, found float"),
+        ((torch.zeros(()), {}, {}), r"expected a scalar tensor, .*, found tuple"),
         ((torch.zeros(()), {"off": 1.0}), "expected the metric off as a detached scalar tensor, found float"),
         ((torch.zeros(()), [1.0]), "expected a dict of metrics beside the scalar, found list"),
     ],
@@ -78,6 +79,11 @@ def test_losses_of_another_form_are_refused(result, message):
     phase = Phase("fit", FIT.params, lambda *_: result, FIT.optimizer)
     with pytest.raises(PluginError, match=rf"test_answers:Lab: the loss of phase fit: {message}$"):
         loss_of(Lab(None), phase, torch.nn.Identity(), {}, torch.Generator())
+
+
+def test_a_scalar_alone_is_a_loss_without_metrics():
+    phase = Phase("fit", FIT.params, lambda *_: torch.ones(()), FIT.optimizer)
+    assert loss_of(Lab(None), phase, torch.nn.Identity(), {}, torch.Generator()) == (torch.ones(()), {})
 
 
 def test_an_exception_of_a_loss_is_one_sentence_but_not_that_of_a_full_gpu():

@@ -3,6 +3,7 @@
 import copy
 import itertools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -77,6 +78,25 @@ def test_a_step_never_waits_for_the_device(make_stepper, no_waiting, monkeypatch
     monkeypatch.undo()
     assert all(torch.equal(a, b) for a, b in zip(before, state.model.parameters(), strict=True))
     assert "critic/gap" in meter.means(World(0, 1, CPU))
+
+
+class ScalarsAlone(Toy):
+    """Losses without metrics."""
+
+    def phases(self):
+        losses = [(phase, phase.loss) for phase in super().phases()]
+        return [replace(phase, loss=lambda *given, of=of: of(*given)[0]) for phase, of in losses]
+
+
+def test_a_loss_may_be_a_scalar_alone(make_stepper):
+    weights = []
+    for kind in (Toy, ScalarsAlone):
+        torch.manual_seed(1)
+        stepper, state, _ = make_stepper(World(0, 1, CPU), kind)
+        stepper.probe(make_events(20, 1), (1,))
+        stepper.step([(make_events(20, seed), Cursor(0, seed)) for seed in range(3)], (1,), 1.0)
+        weights.append(state.model.state_dict())
+    assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
 
 
 class CriticAlone(Toy):

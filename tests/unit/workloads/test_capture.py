@@ -20,7 +20,7 @@ from crpipe.train.meter import Meter
 from crpipe.train.ranks import World
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper
-from crpipe.workloads.muons import MuonFlow, MuonFlowOptions, MuonGan, MuonGanOptions
+from crpipe.workloads.muons import MuonGan, MuonGanOptions, MuonVae, MuonVaeOptions
 from one_graph import NeverWaits, assert_one_graph
 
 CPU = torch.device("cpu")
@@ -29,7 +29,7 @@ MUONS = {
     "MuonGan": lambda: MuonGan(MuonGanOptions(hidden=16)),
     "MuonGan, no penalty": lambda: MuonGan(MuonGanOptions(hidden=16, penalty="none", optimizer="sgd")),
     "MuonGan, gradient": lambda: MuonGan(MuonGanOptions(hidden=16, gp_every=1, **GRADIENT)),
-    "MuonFlow": lambda: MuonFlow(MuonFlowOptions(hidden=16)),
+    "MuonVae": lambda: MuonVae(MuonVaeOptions(hidden=16)),
 }
 DIRECTIONS = {name: partial(directions.build, name, rotate=True) for name in directions.WORKLOADS}
 XENON = {
@@ -37,7 +37,7 @@ XENON = {
     "MaskedAutoencoder": partial(xenon_models.workload, "MaskedAutoencoder"),
     "Inpainter": partial(xenon_models.workload, "Inpainter"),
 }
-PHASES = {"MuonGan": 3, "MuonGan, no penalty": 3, "MuonGan, gradient": 3, "MuonFlow": 2}
+PHASES = {"MuonGan": 3, "MuonGan, no penalty": 3, "MuonGan, gradient": 3, "MuonVae": 2}
 WORKLOADS = [*MUONS, *DIRECTIONS, *XENON]
 # A penalty is the critic's alone.
 CASES = [
@@ -184,7 +184,7 @@ def test_a_phase_in_bfloat16_is_one_graph(case):
 # torch's compiler itself makes an instance of each autograd.Function that it meets.
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 @pytest.mark.usefixtures("drawn_before")
-@pytest.mark.parametrize("case", [("MuonGan", 1), ("MuonGan, gradient", 1), ("MuonFlow", 1), ("DeepSet", 0)])
+@pytest.mark.parametrize("case", [("MuonGan", 1), ("MuonGan, gradient", 1), ("MuonVae", 1), ("DeepSet", 0)])
 def test_a_compiled_phase_has_the_gradients_of_an_eager_one(case):
     phase, model, weights, batch = phase_of(*case)
     generator = torch.Generator().manual_seed(1)

@@ -6,7 +6,7 @@ import sys
 CODE = """
 import sys
 from crpipe.workloads.direction import DeepSet
-from crpipe.workloads.muons import MuonFlow, MuonGan
+from crpipe.workloads.muons import MuonGan, MuonVae
 from crpipe.workloads.xec import Inpainter, Regressor
 sys.exit(repr({"matplotlib", "onnx", "sklearn"} & {*sys.modules} or ""))
 """

@@ -1,16 +1,16 @@
-"""Generators of muon bundles: a conditional WGAN and a flow. Importing this package is cheap: no torch."""
+"""Generators of muon bundles: GAN and variational autoencoder. Importing this package is cheap: no torch."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from crpipe.workloads.muons.options import MuonFlowOptions, MuonGanOptions
+from crpipe.workloads.muons.options import MuonGanOptions, MuonVaeOptions
 
 if TYPE_CHECKING:
-    from crpipe.workloads.muons.models.flow import MuonFlow
     from crpipe.workloads.muons.models.gan import MuonGan
+    from crpipe.workloads.muons.models.vae import MuonVae
 
-__all__ = ["MuonFlow", "MuonFlowOptions", "MuonGan", "MuonGanOptions"]
+__all__ = ["MuonGan", "MuonGanOptions", "MuonVae", "MuonVaeOptions"]
 
 
 def __getattr__(name: str) -> Any:
@@ -19,8 +19,8 @@ def __getattr__(name: str) -> Any:
         from crpipe.workloads.muons.models.gan import MuonGan  # noqa: PLC0415
 
         return MuonGan
-    if name == "MuonFlow":
-        from crpipe.workloads.muons.models.flow import MuonFlow  # noqa: PLC0415
+    if name == "MuonVae":
+        from crpipe.workloads.muons.models.vae import MuonVae  # noqa: PLC0415
 
-        return MuonFlow
+        return MuonVae
     raise AttributeError(name)

@@ -38,7 +38,13 @@ def window_size(multiplicity: NDArray[Any], most: int) -> NDArray[np.int64]:
 
 
 def collate(
-    events: Events, index: NDArray[np.integer[Any]], *, most: int, kind: features.Kind, seed: tuple[int, ...]
+    events: Events,
+    index: NDArray[np.integer[Any]],
+    *,
+    most: int,
+    kind: features.Kind,
+    seed: tuple[int, ...],
+    leading: int | None = None,
 ) -> Batch:
     """Turn the events at ``index`` into a batch; events without muons go last.
 
@@ -48,6 +54,9 @@ def collate(
     condition has the same target as the whole bundle, in bounded memory. The events are in random order: the
     first few are a fair sample. order: [B] int64, where each of them is in ``index``.
     counts: [B] float32, 1, or 0 for padding (see layers.padding), which follows the events of its kind.
+    leading: so many muons of a window are those of the highest energies. With it a batch has lead: [M]
+    float32, 1 for these, else 0; and below: [M] float32, for the least of them, how many muons of its event,
+    all of less energy, are not in the batch.
     """
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(index))
@@ -63,6 +72,9 @@ def collate(
     event = padded_owner(np.repeat(np.arange(filled), kept), filled)
     rows = np.zeros_like(event)  # of padding: any
     rows[:items] = np.arange(items) + np.repeat(first - offsets(kept)[:-1], kept)
+    lead, below = np.zeros((2, len(rows)), np.float32)
+    if leading:
+        _choose_leading(events, index[:filled], leading, rows, lead, below, kept)
     counts = np.insert(np.ones(len(index), np.float32), filled, np.zeros(len(more)))
     if len(more):
         counts = np.append(counts, np.zeros(rounded(len(counts)) - len(counts), np.float32))
@@ -76,7 +88,32 @@ def collate(
         "kept": torch.from_numpy(np.append(kept, more).astype(np.float32)),
         "order": torch.from_numpy(_spread(order, true)),
         "counts": torch.from_numpy(counts),
+        **({} if leading is None else {"lead": torch.from_numpy(lead), "below": torch.from_numpy(below)}),
     }
+
+
+def _choose_leading(
+    events: Events,
+    index: NDArray[np.integer[Any]],
+    leading: int,
+    rows: NDArray[np.int64],
+    lead: NDArray[np.float32],
+    below: NDArray[np.float32],
+    kept: NDArray[np.int64],
+) -> None:
+    """Begin each window with the leading muons of its event, and let a window of the others follow."""
+    begins, starts = events.offsets()[index], offsets(kept)
+    for number in np.flatnonzero(events.multiplicity[index] > kept):
+        begin, size, most = int(begins[number]), int(events.multiplicity[index[number]]), int(kept[number])
+        top = np.argpartition(events.items[begin : begin + size, 0], size - leading)[size - leading :]
+        others = np.ones(size, np.bool_)
+        others[top] = False
+        first = starts[number]
+        late = rows[first] - begin  # at most size - most
+        rows[first : first + leading] = begin + top
+        rows[first + leading : first + most] = begin + np.flatnonzero(others)[late : late + most - leading]
+        lead[first : first + leading] = 1.0
+        below[first] = size - most  # the first of them has the least energy
 
 
 def _spread(values: NDArray[np.integer[Any]], true: NDArray[np.bool_]) -> NDArray[np.integer[Any]]:
@@ -108,13 +145,10 @@ def generate(
     multiplicity: NDArray[np.int64],
     make: MakeMuons,
     generator: torch.Generator,
-    *,
-    joint: bool = False,
 ) -> Events:
     """Return each event its multiplicity [N] and muons in physical units.
 
-    Memory is bounded but for the result: a bundle of any size is made in pieces; with ``joint`` (for a
-    model whose muons depend on each other) it is not, and the largest bundle sets the bound.
+    Memory is bounded but for the result: a bundle of any size is made in pieces.
     """
     if len(multiplicity) != len(events):
         raise ValueError(f"multiplicity holds {len(multiplicity)} values for {len(events)} events")
@@ -126,9 +160,9 @@ def generate(
         counts = torch.from_numpy(multiplicity[block])
         context = context_of(torch.from_numpy(features.conditions(columns)), counts).to(generator.device)
         muons, event = make(context), np.repeat(np.arange(len(block)), multiplicity[block])
-        first, step = int(ends[block[0]]), len(event) if joint else most
-        for low in range(0, len(event), step):
-            piece = torch.from_numpy(event[low : low + step]).to(generator.device)
+        first = int(ends[block[0]])
+        for low in range(0, len(event), most):
+            piece = torch.from_numpy(event[low : low + most]).to(generator.device)
             items[first + low : first + low + len(piece)] = muons(piece).cpu().numpy()
     return Events(events.columns, multiplicity.astype(np.uint32), items)
 

@@ -19,6 +19,7 @@ from crpipe.inference.onnx_graph import Graph
 from crpipe.workloads.muons import features
 from crpipe.workloads.muons.features import context_of
 from crpipe.workloads.muons.layout import MUON, PRIMARY
+from crpipe.workloads.muons.models.density import UNIFORMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -29,15 +30,9 @@ if TYPE_CHECKING:
 
     from crpipe.inference.card import Limits, Provenance
     from crpipe.workloads.muons.features import Kind
-    from crpipe.workloads.muons.models.networks import (
-        FlowNetworks,
-        Generator,
-        Mixture,
-        Multiplicity,
-        Networks,
-        Velocity,
-    )
-    from crpipe.workloads.muons.options import MuonFlowOptions, MuonGanOptions
+    from crpipe.workloads.muons.models.density import Density, VaeNetworks
+    from crpipe.workloads.muons.models.networks import Generator, Mixture, Multiplicity, Networks
+    from crpipe.workloads.muons.options import MuonGanOptions
 
 # A trained generator as graphs whose noise is an input: what an export writes.
 
@@ -59,7 +54,6 @@ class SamplerGraphs:
     multiplicity: ``(primaries)`` → a networks.Mixture, for any events.
     muons: ``(primaries, multiplicity [B], event [M], *noise)`` → [M, 3] (energy_gev, x_m, y_m); every event
         has muons.
-    joint: muons depend on each other, so a bundle must be made in one piece.
     tolerance: largest difference for the same noise on two machines, in GeV or m relative to 1 + the value.
     notes: what a user should know about how this generator works, one sentence or two each.
     """
@@ -67,13 +61,13 @@ class SamplerGraphs:
     multiplicity: nn.Module
     muons: nn.Module
     noise: tuple[Noise, ...]
-    joint: bool
     tolerance: float
     notes: tuple[str, ...]
 
 
 # Cartesian features count in 500 m: there, rounding alone is some 1e-5 m, also close to the axis.
 _TOLERANCE = {"radial": 1e-5, "cartesian": 1e-4}
+_VAE_TOLERANCE = 1e-4  # a quantile far out in a tail is steep
 _AZIMUTH = Noise("azimuth_uniform", "muons", 1, "uniform")
 _NOTES = (
     "Each row is drawn by itself: bundles of one primary at two depths share no muon and no fluctuation.",
@@ -99,22 +93,24 @@ def of_gan(networks: Networks, options: MuonGanOptions) -> SamplerGraphs:
         Law(networks.multiplicity),
         GanMuons(generator, options.features),
         noise + _azimuth(options.features),
-        joint=False,
         tolerance=_TOLERANCE[options.features],
         notes=(*_notes(options.features), _INDEPENDENT),
     )
 
 
-def of_flow(networks: FlowNetworks, options: MuonFlowOptions) -> SamplerGraphs:
-    """Return the graphs of the velocity network, with all its steps, and of the multiplicity model."""
-    noise = (Noise("muon_noise", "muons", features.width(options.features), "normal"),)
+def of_vae(networks: VaeNetworks) -> SamplerGraphs:
+    """Return the graphs of the density and the multiplicity model; the encoder is not needed any more."""
+    noise = (
+        Noise("event_noise", "events", networks.density.latent, "normal"),
+        Noise("muon_uniform", "muons", UNIFORMS, "uniform"),
+        _AZIMUTH,
+    )
     return SamplerGraphs(
         Law(networks.multiplicity),
-        FlowMuons(networks.velocity, options),
-        noise + _azimuth(options.features),
-        joint=True,
-        tolerance=_TOLERANCE[options.features],
-        notes=_notes(options.features),
+        VaeMuons(networks.density),
+        noise,
+        tolerance=_VAE_TOLERANCE,
+        notes=(_NOTES[0], _RADIAL, _INDEPENDENT),
     )
 
 
@@ -160,25 +156,26 @@ class GanMuons(nn.Module):
         return features.physical(muons, self.kind, None if azimuth_uniform is None else azimuth_uniform[:, 0])
 
 
-class FlowMuons(nn.Module):
-    """Muons of the flow, every integration step unrolled."""
+class VaeMuons(nn.Module):
+    """Muons of the density, with the latent of their event as noise."""
 
-    def __init__(self, velocity: Velocity, options: MuonFlowOptions) -> None:
+    def __init__(self, density: Density) -> None:
         super().__init__()
-        self.velocity, self.kind, self.steps = velocity, options.features, options.sampling_steps
+        self.density = density
 
     def forward(
         self,
         primaries: Tensor,
         multiplicity: Tensor,
         event: Tensor,
-        muon_noise: Tensor,
-        azimuth_uniform: Tensor | None = None,
+        event_noise: Tensor,
+        muon_uniform: Tensor,
+        azimuth_uniform: Tensor,
     ) -> Tensor:
         """Generate muons [M, 3]."""
         context = context_of(features.condition_tensor(primaries), multiplicity)
-        muons = self.velocity.follow(muon_noise, context, event, multiplicity.float(), self.steps)
-        return features.physical(muons, self.kind, None if azimuth_uniform is None else azimuth_uniform[:, 0])
+        muons = self.density.muons(self.density.modulate(context, event_noise), event, muon_uniform)
+        return features.physical(muons, "polar", azimuth_uniform[:, 0])
 
 
 # A sampler as two ONNX graphs that run without torch.
@@ -242,7 +239,6 @@ def write(sampler: SamplerGraphs, provenance: Provenance, folder: Path) -> Graph
         },
         "sampler": {
             "noise": noise,
-            "joint": sampler.joint,
             "tolerance": sampler.tolerance,
             "difference": difference,
             "notes": list(sampler.notes),

@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-Kind = Literal["radial", "cartesian"]
+Kind = Literal["radial", "polar", "cartesian"]
 
 CONDITIONS = 4
 PEV_GEV = 1e6
 KM_M = 1e3
 SCALE_M = 500.0  # cartesian: the earlier system's unit of x and y
 CORE_M = 0.01  # radial: keeps the logarithm of a muon on the axis finite
+LEAST = 1e-4  # polar: the same, in GeV and in m
 LEAST_GEV = 0.01  # keeps the logarithm finite
 MUON_MASS_GEV = 0.10566
 
@@ -35,7 +36,8 @@ _CONDITION_CENTRE = np.array([-1.0, 0.6, 0.6, 1.9], np.float32)
 _CONDITION_SCALE = np.array([1.5, 0.25, 0.65, 0.55], np.float32)
 # log10 of energy in GeV, log10 of (radius + CORE_M) in m
 _RADIAL_CENTRE = (2.2, 0.75)
-_RADIAL_SCALE = (0.7, 0.5)
+RADIUS_SCALE = 0.5
+_RADIAL_SCALE = (0.7, RADIUS_SCALE)
 # log10 N of an event that has muons
 _MULTIPLICITY_CENTRE = 1.0
 _MULTIPLICITY_SCALE = 0.75
@@ -43,12 +45,14 @@ _MULTIPLICITY_SCALE = 0.75
 # What leaves decode() lies in the legal range of layout.MUON, whatever a network puts out.
 _LOG_ENERGY = (-3.0, 12.0)
 _LOG_RADIUS = (-2.0, 5.0)
+_LOG_POLAR_ENERGY = (-8.0, 12.0)
+_LOG_POLAR_RADIUS = (-8.0, 5.0)
 _MOST_M = 1e5
 
 
 def width(kind: Kind) -> int:
     """Count the features of a muon."""
-    return 2 if kind == "radial" else 3
+    return 3 if kind == "cartesian" else 2
 
 
 def conditions(columns: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
@@ -80,13 +84,19 @@ def log_multiplicity(multiplicity: Tensor) -> Tensor:
 
 
 def encode(muons: NDArray[np.float32], kind: Kind) -> NDArray[np.float32]:
-    """Turn muons [M, 3] (energy_gev, x_m, y_m) into features [M, 2] (radial) or [M, 3] (cartesian)."""
-    log_energy = elementary.log10(np.maximum(muons[:, 0], LEAST_GEV))
+    """Turn muons [M, 3] (energy_gev, x_m, y_m) into features [M, 2], or [M, 3] (cartesian).
+
+    Radial ones have edges, at the muon's mass and at ``CORE_M``; polar ones, of kinetic energy, have none.
+    """
     if kind == "cartesian":
-        log_pev = log_energy - np.float32(elementary.log10(PEV_GEV))
+        log_pev = elementary.log10(np.maximum(muons[:, 0], LEAST_GEV)) - np.float32(elementary.log10(PEV_GEV))
         return np.stack([log_pev, muons[:, 1] / SCALE_M, muons[:, 2] / SCALE_M], axis=1).astype(np.float32)
-    log_radius = elementary.log10(np.hypot(muons[:, 1], muons[:, 2]) + CORE_M)
-    raw = np.stack([log_energy, log_radius], axis=1)
+    energy, radius = muons[:, 0], np.hypot(muons[:, 1], muons[:, 2])
+    if kind == "radial":
+        energy, radius = np.maximum(energy, LEAST_GEV), radius + CORE_M
+    else:
+        energy, radius = np.maximum(energy - np.float32(MUON_MASS_GEV), LEAST), np.maximum(radius, LEAST)
+    raw = np.stack([elementary.log10(energy), elementary.log10(radius)], axis=1)
     scaled = (raw - np.array(_RADIAL_CENTRE, np.float32)) / np.array(_RADIAL_SCALE, np.float32)
     return np.asarray(scaled, np.float32)
 
@@ -97,30 +107,37 @@ def decode(features: Tensor, kind: Kind, generator: torch.Generator) -> Tensor:
     Radial features hold no azimuth: it is drawn uniformly, which makes bundles isotropic by construction.
     """
     azimuth_uniform = None
-    if kind == "radial":
+    if kind != "cartesian":
         azimuth_uniform = torch.rand(len(features), generator=generator, device=features.device)
     return physical(features, kind, azimuth_uniform)
 
 
 def physical(features: Tensor, kind: Kind, azimuth_uniform: Tensor | None) -> Tensor:
-    """Turn features into muons [M, 3]; radial ones with their azimuths as ``azimuth_uniform`` [M] in 0..1.
+    """Turn features into muons [M, 3]; with azimuths ``azimuth_uniform`` [M] in 0..1, but for cartesian ones.
 
     The few muons that a network puts below the muon's mass are reflected at it: a smooth network cannot end
-    as sharply as the spectrum of total energies does.
+    as sharply as the spectrum of total energies does. Polar features are of kinetic energies.
     """
+    edge = math.log10(MUON_MASS_GEV)
     if kind == "cartesian":
         log_energy = features[:, 0] + math.log10(PEV_GEV)
         x, y = (features[:, 1:] * SCALE_M).clamp(-_MOST_M, _MOST_M).unbind(1)
-    else:
-        assert azimuth_uniform is not None
-        log_energy = features[:, 0] * _RADIAL_SCALE[0] + _RADIAL_CENTRE[0]
-        log_radius = features[:, 1] * _RADIAL_SCALE[1] + _RADIAL_CENTRE[1]
+        return torch.stack([10.0 ** _above(log_energy, edge), x, y], dim=1).float()
+    assert azimuth_uniform is not None
+    log_energy = features[:, 0] * _RADIAL_SCALE[0] + _RADIAL_CENTRE[0]
+    log_radius = features[:, 1] * _RADIAL_SCALE[1] + _RADIAL_CENTRE[1]
+    if kind == "radial":
+        energy = 10.0 ** _above(log_energy, edge)
         radius = (10.0 ** log_radius.clamp(*_LOG_RADIUS) - CORE_M).clamp_min(0.0)
-        azimuth = azimuth_uniform * (2 * torch.pi)
-        x, y = radius * torch.cos(azimuth), radius * torch.sin(azimuth)
-    edge = math.log10(MUON_MASS_GEV)
-    log_energy = edge + (log_energy.clamp(*_LOG_ENERGY) - edge).abs()
-    return torch.stack([10.0**log_energy, x, y], dim=1).float()
+    else:
+        energy = 10.0 ** log_energy.clamp(*_LOG_POLAR_ENERGY) + MUON_MASS_GEV
+        radius = 10.0 ** log_radius.clamp(*_LOG_POLAR_RADIUS)
+    azimuth = azimuth_uniform * (2 * torch.pi)
+    return torch.stack([energy, radius * torch.cos(azimuth), radius * torch.sin(azimuth)], dim=1).float()
+
+
+def _above(log_energy: Tensor, edge: float) -> Tensor:
+    return edge + (log_energy.clamp(*_LOG_ENERGY) - edge).abs()
 
 
 CONTEXT = CONDITIONS + 1

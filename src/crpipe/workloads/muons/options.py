@@ -66,17 +66,14 @@ class MuonGanOptions(Section):
         return self
 
 
-class MuonFlowOptions(Section):
-    """What the velocity network and the multiplicity model are, and how they are trained and sampled."""
+class MuonVaeOptions(Section):
+    """What density, encoder and multiplicity model are, and how they are trained."""
 
-    features: Literal["radial", "cartesian"] = option(
-        "radial", "muon features: log10 E and log10 radius with uniform azimuth, or log10 E, x, y"
-    )
-    hidden: int = option(64, "width of the velocity network", ge=4)
-    layers: int = option(2, "rounds in which muons see their event's summary", ge=1)
-    learning_rate: float = option(1e-3, "learning rate of the velocity network", gt=0)
+    hidden: int = option(64, "width for a muon; twice as much for an event", ge=4)
+    latent: int = option(4, "numbers that all muons of an event share", ge=1)
+    components: int = option(8, "components of the mixtures of energies and of radii", ge=1)
+    learning_rate: float = option(2e-3, "learning rate of density and encoder", gt=0)
     multiplicity_learning_rate: float = option(2e-3, "learning rate of the multiplicity model", gt=0)
     max_muons: int = option(
-        32, "muons of one event that enter a training step, a random window of larger ones; 0: all", ge=0
+        64, "muons of one event that enter a training step, a random window of larger ones; 0: all", ge=0
     )
-    sampling_steps: int = option(20, "midpoint steps from noise to muons; two network passes each", ge=1)

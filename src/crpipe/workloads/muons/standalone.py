@@ -44,7 +44,6 @@ class Sampler:
             for name in ("multiplicity.onnx", "muons.onnx")
         )
         self._noise: list[dict[str, Any]] = self.config["sampler"]["noise"]
-        self._joint: bool = self.config["sampler"]["joint"]
 
     def bundles(
         self, primaries: ArrayLike, rng: np.random.Generator, multiplicity: ArrayLike | None = None
@@ -99,12 +98,11 @@ class Sampler:
         return muons
 
     def _block(self, primaries: Floats, multiplicity: Counts, rng: np.random.Generator) -> Iterator[Floats]:
-        """Make the muons of some events, a piece at a time where the model allows it."""
+        """Make the muons of some events, a piece at a time."""
         event = np.repeat(np.arange(len(multiplicity)), multiplicity)
         common = self._draw("events", len(multiplicity), rng)
-        step = len(event) if self._joint else MUONS_AT_ONCE
-        for low in range(0, len(event), step):
-            part = event[low : low + step]
+        for low in range(0, len(event), MUONS_AT_ONCE):
+            part = event[low : low + MUONS_AT_ONCE]
             some = slice(part[0], part[-1] + 1)
             noise = {name: values[some] for name, values in common.items()}
             noise |= self._draw("muons", len(part), rng)

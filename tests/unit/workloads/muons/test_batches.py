@@ -15,6 +15,21 @@ def collated(events, index=None, most=4, seed=(1, 2)):
     return module.collate(events, index, most=most, kind="radial", seed=seed)
 
 
+def test_a_window_begins_with_the_leading_muons_of_its_event(bundles):
+    events, seen = bundles([100, 3]), set()
+    known = features.encode(events.items, "polar")[:100]
+    leading = np.sort(known[:, 0])[-2:]
+    for seed in range(400):
+        batch = module.collate(events, np.arange(2), most=6, kind="polar", seed=(seed,), leading=2)
+        mine = batch["muons"][batch["event"] == int(batch["multiplicity"].argmax())].numpy()
+        assert len({*mine[:, 0].tolist()}) == len(mine) == 6
+        np.testing.assert_array_equal(mine[:2, 0], leading)
+        seen.update(mine[2:, 0].tolist())
+        assert batch["lead"].sum() == 2
+        assert batch["below"].sum() == batch["below"][batch["muons"][:, 0] == leading[0]] == 94
+    assert seen == {*known[:, 0].tolist()} - {*leading.tolist()}
+
+
 def test_every_event_brings_its_own_muons_and_conditions(bundles):
     events = bundles([3, 0, 1, 9, 0, 2])
     index = np.array([5, 1, 3, 0])
@@ -46,8 +61,7 @@ def test_large_events_come_as_a_window_with_their_full_multiplicity(bundles):
     assert len(seen) == 100
 
 
-@pytest.mark.parametrize("joint", [False, True])
-def test_generation_fills_each_event_in_pieces(bundles, monkeypatch, joint):
+def test_generation_fills_each_event_in_pieces(bundles, monkeypatch):
     monkeypatch.setattr(module, "_EVENTS_AT_ONCE", 3)
     monkeypatch.setitem(module._PIECE, "cpu", 5)
     events = bundles(np.zeros(8, int))
@@ -61,17 +75,17 @@ def test_generation_fills_each_event_in_pieces(bundles, monkeypatch, joint):
 
         return muons
 
-    made = module.generate(events, wanted, make, torch.Generator(), joint=joint)
+    made = module.generate(events, wanted, make, torch.Generator())
     expected = features.log_multiplicity(torch.from_numpy(np.repeat(wanted, wanted)))
     np.testing.assert_array_equal(made.items, expected.expand(-1, 3).numpy())
     np.testing.assert_array_equal(made.multiplicity, wanted)
-    assert max(calls) == (13 if joint else 5)
+    assert max(calls) == 5
     assert made.columns is events.columns
     with pytest.raises(ValueError, match="2 values for 8 events"):
         module.generate(events, wanted[:2], make, torch.Generator())
 
 
-@pytest.mark.parametrize("kind", ["radial", "cartesian"])
+@pytest.mark.parametrize("kind", ["radial", "polar", "cartesian"])
 def test_decode_undoes_encode(bundles, kind):
     muons = bundles([500]).items
     muons[:, 0] = np.maximum(muons[:, 0], 0.11)
@@ -93,7 +107,7 @@ def test_radial_bundles_are_isotropic():
     assert kstest(azimuth, "uniform", (-np.pi, 2 * np.pi)).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("kind", ["radial", "cartesian"])
+@pytest.mark.parametrize("kind", ["radial", "polar", "cartesian"])
 @pytest.mark.parametrize("value", [-1e9, 1e9])
 def test_whatever_a_network_puts_out_is_a_legal_muon(kind, value):
     wild = torch.full((3, features.width(kind)), value)
@@ -126,4 +140,5 @@ def test_conditions_are_those_of_the_earlier_system_but_for_scale(bundles):
 def test_a_muon_without_energy_on_the_axis_stays_finite():
     muon = np.zeros((1, 3), np.float32)
     assert np.isfinite(features.encode(muon, "radial")).all()
+    assert np.isfinite(features.encode(muon, "polar")).all()
     assert np.isfinite(features.encode(muon, "cartesian")).all()

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 import torch
 
-from crpipe.events.layout import Metric
-from crpipe.train.workload import OptimizerSpec, Phase
+from crpipe.author import Metric, OptimizerSpec, Workload
 from crpipe.workloads.direction.layout import (
     PULSE,
     TRUTH,
@@ -42,9 +41,10 @@ if TYPE_CHECKING:
 Options = TypeVar("Options", bound=FlatTransformerOptions | DeepSetOptions)
 
 
-class DirectionWorkload(abc.ABC, Generic[Options]):
+class DirectionWorkload(Workload, Generic[Options]):
     """Everything but the network."""
 
+    options: Options
     event_columns = tuple(field.name for field in TRUTH)
     item_columns = tuple(field.name for field in PULSE)
     needs = ("geometry",)
@@ -56,7 +56,8 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
     )
 
     def __init__(self, options: Options) -> None:
-        self.options = options
+        super().__init__(options)
+        self.optimizer = OptimizerSpec("adam", options.learning_rate, weight_decay=options.weight_decay)
         self.metrics = METRICS + KAPPA_METRICS * (options.loss == "von_mises_fisher")
         self.places: NDArray[np.float32] = np.zeros((0, 3), np.float32)
         self._model: DirectionModel | None = None
@@ -112,22 +113,12 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
         assert isinstance(model, DirectionModel)
         summaries, truth = [], []
         for number, events in enumerate(blocks):
-            batch = self._on_device(model, events, (number,))
+            batch = self.on_device(model, events, (number,))
             kept = batch["counts"] * batch["hit"] > 0
             summaries.append(model.summaries(batch, batch["turn"])[kept])
             truth.append(batch["truth"][kept])
         if summaries:
             model.regression.fit(torch.cat(summaries), torch.cat(truth))
-
-    def _on_device(self, model: nn.Module, events: Events, seed: tuple[int, ...] = ()) -> Batch:
-        device = next(model.parameters()).device
-        batch = self.collate(events, np.arange(len(events)), seed)
-        return {name: value.to(device) for name, value in batch.items()}
-
-    def phases(self) -> list[Phase]:
-        """Fit all weights."""
-        adam = OptimizerSpec("adam", self.options.learning_rate, weight_decay=self.options.weight_decay)
-        return [Phase("fit", lambda model: model.parameters(), self.loss, adam, average=True)]
 
     def loss(self, model: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Metrics]:  # noqa: ARG002
         """Compare predicted and true directions of a batch."""
@@ -149,7 +140,7 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
         self, model: DirectionModel, events: Events, turns: int, *, of_regression: bool = False
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Predict the mean vector over some turns, [N, 3], not calibrated, and count the sensors hit, [N]."""
-        batch = self._on_device(model, events)
+        batch = self.on_device(model, events)
         predicted = model.estimates if of_regression else model
         mean = torch.zeros_like(batch["truth"])
         for number in range(turns):

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import numpy as np
 
+from crpipe.author import Workload
 from crpipe.workloads.muons import batches as bundles
 from crpipe.workloads.muons.layout import BUNDLES, nested_table
-from crpipe.workloads.muons.options import MuonFlowOptions, MuonGanOptions
+from crpipe.workloads.muons.options import MuonGanOptions, MuonVaeOptions
 from crpipe.workloads.muons.scoring import sample
 
 if TYPE_CHECKING:
@@ -32,21 +33,19 @@ if TYPE_CHECKING:
 # them.
 # ruff: noqa: PLC0415
 
-Options = TypeVar("Options", bound=MuonGanOptions | MuonFlowOptions)
+Options = TypeVar("Options", bound=MuonGanOptions | MuonVaeOptions)
 
 
-class BundleWorkload(abc.ABC, Generic[Options]):
+class BundleWorkload(Workload, Generic[Options]):
     """A workload over muon bundles whose model holds a network ``multiplicity``."""
 
+    options: Options
     weighted = True
     event_columns = tuple(field.name for field in BUNDLES.events)
     item_columns = tuple(field.name for field in BUNDLES.items)
     metrics = sample.METRICS
 
     validation_metrics = (sample.NLL, *sample.SCORES)
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     def size(self, events: Events) -> NDArray[np.integer[Any]]:
         """Count the muons of each event that enter a batch: [N]."""
@@ -75,10 +74,6 @@ class BundleWorkload(abc.ABC, Generic[Options]):
         scores = sample.energy_scores(events, first, second, generator.initial_seed() % 2**63)
         network = cast("Multiplicity", model.get_submodule("multiplicity"))
         return {sample.NLL.name: bundles.negative_log_likelihood(network, events, generator.device), **scores}
-
-    def predict(self, model: nn.Module, events: Events, generator: torch.Generator) -> Events:
-        """Generate bundles for the conditions in ``events``, with multiplicities of the model's own."""
-        return self.generate(model, events, self.multiplicities(model, events, generator), generator)
 
     def table(self, events: Events, prediction: Events) -> pa.Table:  # noqa: ARG002 - bundles have all columns
         """Return the rows in the converter's schema."""

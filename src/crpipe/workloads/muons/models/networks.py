@@ -23,7 +23,6 @@ from crpipe.workloads.muons.models.layers import (
     Pooled,
     dense,
     exact,
-    mean_of,
     pooled,
     residual,
     spread_out,
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from crpipe.train.workload import Batch, Metrics
-    from crpipe.workloads.muons.options import MuonFlowOptions, MuonGanOptions
+    from crpipe.workloads.muons.options import MuonGanOptions
 
 # How many muons an event has: a zero-inflated mixture of negative binomials given the conditions.
 
@@ -328,55 +327,4 @@ class Networks(nn.Module):
         width = features.width(options.features)
         self.generator = Generator(features.CONTEXT, width, options.hidden)
         self.critic = Critic(features.CONTEXT, width, options.hidden)
-        self.multiplicity = Multiplicity(features.CONDITIONS)
-
-
-_WAVES = 4  # frequencies of the time's sine and cosine features
-
-_CONTEXT = features.CONTEXT + 1 + 2 * _WAVES
-
-
-class Velocity(nn.Module):
-    """The velocity of each muon at a time between noise (0) and data (1).
-
-    Muons influence each other through the mean alone: unlike an extreme, it hardly depends on their number.
-    """
-
-    def __init__(self, width: int, hidden: int, layers: int) -> None:
-        super().__init__()
-        self.event_net = nn.Sequential(Dense(_CONTEXT, hidden), nn.SiLU(), Dense(hidden, hidden), nn.SiLU())
-        self.summary = Dense(hidden, GLOBAL)
-        self.lift = Dense(width, hidden)
-        self.lift_context = Dense(hidden, hidden, bias=False)
-        self.exchange = nn.ModuleList(GlobalLocal(_CONTEXT, hidden, hidden) for _ in range(layers))
-        self.out = nn.Sequential(Dense(hidden, hidden), nn.LeakyReLU(SLOPE), Dense(hidden, width))
-
-    def forward(self, muons: Tensor, time: Tensor, context: Tensor, event: Tensor, kept: Tensor) -> Tensor:
-        """Return velocities [M, D] at ``time`` [B, 1] of each event."""
-        phase = time * torch.pi * torch.arange(1, _WAVES + 1, device=time.device)
-        context = torch.cat([context, time, torch.sin(phase), torch.cos(phase)], dim=1)
-        embedded = self.event_net(context)
-        summary = leaky_relu(self.summary(embedded), SLOPE)
-        x = leaky_relu(self.lift(muons) + spread_out(self.lift_context(embedded), event), SLOPE)
-        for layer in self.exchange:
-            summary, x = layer(summary, x, [mean_of(x, event, kept)], context, event)
-        with exact(x):
-            velocity: Tensor = self.out(x.float())
-        return velocity
-
-    def follow(self, muons: Tensor, context: Tensor, event: Tensor, kept: Tensor, steps: int) -> Tensor:
-        """Move muons [M, D] from noise to features by the midpoint rule."""
-        for number in range(steps):
-            time = context.new_full((context.shape[0], 1), number / steps)
-            half = muons + self(muons, time, context, event, kept) / (2 * steps)
-            muons = muons + self(half, time + 1 / (2 * steps), context, event, kept) / steps
-        return muons
-
-
-class FlowNetworks(nn.Module):
-    """Everything that a checkpoint of this workload holds."""
-
-    def __init__(self, options: MuonFlowOptions) -> None:
-        super().__init__()
-        self.velocity = Velocity(features.width(options.features), options.hidden, options.layers)
         self.multiplicity = Multiplicity(features.CONDITIONS)

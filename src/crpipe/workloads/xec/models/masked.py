@@ -10,9 +10,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from crpipe.events.batch import cut_lists
-from crpipe.events.layout import Metric
-from crpipe.train.workload import OptimizerSpec, Phase
+from crpipe.author import Metric, OptimizerSpec, Workload, cut_lists
 from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, SENSOR, TIME, TIME_VALID
 from crpipe.workloads.xec.models.decoder import Found, MaskedModel
 from crpipe.workloads.xec.models.features import hidden_sensors, sensors_of, without_channels
@@ -114,9 +112,10 @@ Options = TypeVar("Options", bound=MaskedAutoencoderOptions | InpainterOptions)
 _USUAL_LIGHT = 85_000.0
 
 
-class MaskedWorkload(abc.ABC, Generic[Options]):
+class MaskedWorkload(Workload, Generic[Options]):
     """Everything but how many sensors are hidden."""
 
+    options: Options
     event_columns: tuple[str, ...] = ()
     item_columns = tuple(field.name for field in SENSOR)
     needs = ("sensors",)
@@ -127,7 +126,8 @@ class MaskedWorkload(abc.ABC, Generic[Options]):
     )
 
     def __init__(self, options: Options) -> None:
-        self.options = options
+        super().__init__(options)
+        self.optimizer = OptimizerSpec("adam", options.learning_rate, weight_decay=options.weight_decay)
         self.places: NDArray[np.float64] = np.zeros((0, 6))
 
     @abc.abstractmethod
@@ -137,10 +137,6 @@ class MaskedWorkload(abc.ABC, Generic[Options]):
     def use(self, tables: Tables) -> None:
         """Read where the sensors are."""
         self.places = read_sensor_map(tables["sensors"])
-
-    def size(self, events: Events) -> NDArray[np.integer[Any]]:
-        """Count the sensors of each event: [N]."""
-        return events.multiplicity
 
     def collate(self, events: Events, index: NDArray[np.integer[Any]], seed: tuple[int, ...]) -> Batch:
         """Return sensors [B, 4760, 4] and which of them are hidden, [B, 4760]."""
@@ -154,11 +150,6 @@ class MaskedWorkload(abc.ABC, Generic[Options]):
     def model(self) -> MaskedModel:
         """Build encoder and decoders."""
         return MaskedModel(self.options, self.places, _USUAL_LIGHT)
-
-    def phases(self) -> list[Phase]:
-        """Fit all weights."""
-        adam = OptimizerSpec("adam", self.options.learning_rate, weight_decay=self.options.weight_decay)
-        return [Phase("fit", lambda model: model.parameters(), self.loss, adam, average=True)]
 
     def loss(self, model: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Metrics]:  # noqa: ARG002
         """Compare hidden sensors, encoded, with what they saw."""
@@ -175,9 +166,8 @@ class MaskedWorkload(abc.ABC, Generic[Options]):
     def validate(self, model: nn.Module, events: Events, generator: torch.Generator) -> Columns:  # noqa: ARG002
         """Measure the mean distance of the encoded photons of hidden sensors: [N] each."""
         assert isinstance(model, MaskedModel)
-        batch = self.collate(events, np.arange(len(events)), ())
-        device = next(model.parameters()).device
-        sensors, hidden = batch["sensors"].to(device), batch["hidden"].to(device)
+        batch = self.on_device(model, events)
+        sensors, hidden = batch["sensors"], batch["hidden"]
         shown = visible(sensors, hidden)
         result: Found = model(shown)
         photons, _ = _truth(model, sensors, result)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from crpipe.events.layout import Metric
-from crpipe.train.workload import OptimizerSpec, Phase
+from crpipe.author import Metric, OptimizerSpec, Workload
 from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, SENSOR, TIME_VALID, TRUTH, TRUTHS
 from crpipe.workloads.xec.models import heads
 from crpipe.workloads.xec.models.features import sensors_of, without_channels
@@ -78,16 +77,18 @@ def _of_bins(counts: NDArray[np.int64], most: float) -> NDArray[np.float64]:
     return weights
 
 
-class Regressor:
+class Regressor(Workload):
     """Learns the tasks that are asked for, each as a correction of a regression on sums of the light."""
 
+    options: RegressorOptions
     item_columns = tuple(field.name for field in SENSOR)
     needs = ("sensors",)
     fit_events = 10_000
     calibration_events = 2000
 
     def __init__(self, options: RegressorOptions) -> None:
-        self.options = options
+        super().__init__(options)
+        self.optimizer = OptimizerSpec("adam", options.learning_rate, weight_decay=options.weight_decay)
         self.tasks: tuple[Truth, ...] = tuple(name for name in TRUTHS if name in options.tasks)
         self.event_columns = tuple(field.name for name in self.tasks for field in TRUTH[name])
         uncertain = tuple(name for name in self.tasks if options.tasks[name].loss == "gaussian_nll")
@@ -107,10 +108,6 @@ class Regressor:
     def use_histograms(self, histograms: Mapping[str, Any]) -> None:
         """Weigh training events so that the columns of ``model.reweight`` are flat."""
         self._flattening = Flattening(histograms, self.options.reweight, self.options.reweight_most)
-
-    def size(self, events: Events) -> NDArray[np.integer[Any]]:
-        """Count the sensors of each event: [N]."""
-        return events.multiplicity
 
     def collate(self, events: Events, index: NDArray[np.integer[Any]], seed: tuple[int, ...]) -> Batch:
         """Return sensors [B, 4760, 4], the true values of each task [B, D], and a weight for each event."""
@@ -134,17 +131,8 @@ class Regressor:
     def fit(self, model: nn.Module, blocks: Iterable[Events]) -> None:
         """Fit the regression, from which the network begins."""
         assert isinstance(model, GammaModel)
-        model.fit(self._on_device(model, events) for events in blocks)
-
-    def _on_device(self, model: nn.Module, events: Events) -> tuple[Tensor, dict[Truth, Tensor]]:
-        batch, device = self.collate(events, np.arange(len(events)), ()), next(model.parameters()).device
-        moved = {name: batch[name].to(device) for name in ("sensors", *self.tasks)}
-        return moved["sensors"], {name: moved[name] for name in self.tasks}
-
-    def phases(self) -> list[Phase]:
-        """Fit all weights."""
-        adam = OptimizerSpec("adam", self.options.learning_rate, weight_decay=self.options.weight_decay)
-        return [Phase("fit", lambda model: model.parameters(), self.loss, adam, average=True)]
+        batches = (self.on_device(model, events) for events in blocks)
+        model.fit((batch["sensors"], {name: batch[name] for name in self.tasks}) for batch in batches)
 
     def loss(self, model: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Metrics]:  # noqa: ARG002
         """Compare predicted and true values; the loss is the sum over tasks, by weight or learned balance."""
@@ -212,19 +200,19 @@ class Regressor:
 
     def validate(self, model: nn.Module, events: Events, generator: torch.Generator) -> Columns:  # noqa: ARG002
         """Return the loss of each task for each event: [N]."""
-        sensors, truth = self._on_device(model, events)
-        losses = self.losses(model, model(sensors), truth)
+        batch = self.on_device(model, events)
+        losses = self.losses(model, model(batch["sensors"]), batch)
         return {f"{name}_loss": each.cpu().numpy() for name, each in losses.items()}
 
     def deviations(self, model: nn.Module, events: Events, generator: torch.Generator) -> Columns:  # noqa: ARG002
         """Return the distance to the truth in units of the predicted uncertainty: [N] for each column."""
         assert isinstance(model, GammaModel)
-        sensors, truth = self._on_device(model, events)
+        batch = self.on_device(model, events)
         columns: Columns = {}
-        for name, (value, log_sigma) in model(sensors).items():
+        for name, (value, log_sigma) in model(batch["sensors"]).items():
             if log_sigma is not None:
                 unit = model.get_buffer(f"unit_{name}")
-                off = difference(name, value, truth[name], log=self.options.tasks[name].log) / unit
+                off = difference(name, value, batch[name], log=self.options.tasks[name].log) / unit
                 pulls = (off.abs() * torch.exp(-log_sigma)).cpu().numpy()
                 columns |= {field.name: pulls[:, at] for at, field in enumerate(TRUTH[name])}
         return columns

@@ -15,7 +15,7 @@ from crpipe.train.meter import Meter
 from crpipe.train.ranks import World
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper
-from crpipe.workloads.muons import MuonFlow, MuonFlowOptions, MuonGan, MuonGanOptions
+from crpipe.workloads.muons import MuonGan, MuonGanOptions, MuonVae, MuonVaeOptions
 from crpipe.workloads.muons.models import gan, layers
 
 SETTINGS = [
@@ -28,7 +28,7 @@ WORKLOADS = [
     MuonGan(MuonGanOptions(hidden=16)),
     MuonGan(MuonGanOptions(hidden=16, penalty="gradient", penalty_sides="two")),
     MuonGan(MuonGanOptions(hidden=16, penalty="gradient", gp_max_pairs=400, features="cartesian")),
-    MuonFlow(MuonFlowOptions(hidden=16)),
+    MuonVae(MuonVaeOptions(hidden=16)),
 ]
 
 
@@ -149,7 +149,7 @@ def test_size_is_what_collate_keeps(bundles):
 def test_training_learns_a_simple_distribution(bundles):
     """Muons of the fixture are log-normal in energy and radius: a short training finds mean and width."""
     torch.manual_seed(0)
-    workload = MuonFlow(MuonFlowOptions(hidden=8, max_muons=6, sampling_steps=3))
+    workload = MuonVae(MuonVaeOptions(hidden=8, max_muons=6))
     model, events = workload.model(), bundles(np.full(400, 4))
     phase = workload.phases()[1]
     optimizer = torch.optim.Adam(phase.params(model), 5e-3)

@@ -14,7 +14,6 @@ from crpipe.workloads.muons.models.networks import (
     Generator,
     Mixture,
     Multiplicity,
-    Velocity,
     log_likelihood,
     multiplicity_phase,
     sample,
@@ -103,14 +102,6 @@ def test_it_is_float32_in_bfloat16_too(given):
     with torch.autocast("cpu", torch.bfloat16):
         rough = critic_gradient(critic, muons, context, MANY, MANY_KEPT)
     assert torch.equal(rough, critic_gradient(critic, muons, context, MANY, MANY_KEPT))
-
-
-def test_muons_follow_the_velocity_by_the_midpoint_rule():
-    """It is exact where the velocity is linear in time; by Euler's rule, three steps would end at 2/3."""
-    network = Velocity(2, 8, 1)
-    network.forward = lambda muons, time, *_: 2 * time[EVENT].expand_as(muons)
-    moved = network.follow(torch.zeros(6, 2), torch.zeros(3, 5), EVENT, KEPT, 3)
-    torch.testing.assert_close(moved, torch.ones(6, 2))
 
 
 WEIGHT, MEAN, SHAPE, EMPTY = (
