@@ -40,7 +40,7 @@ BUDGET = {
     "author": (2, 470),
     "workloads": (73, 15020),
     "workflow": (7, 1595),
-    "cli": (8, 2265),
+    "cli": (8, 2345),
     "api": (2, 515),
     "contract": (12, 1940),
 }
