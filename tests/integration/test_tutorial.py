@@ -21,11 +21,15 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```", (DOCS / "api.md").read_text(), re.
 
 @pytest.fixture(scope="module")
 def demo(finished, tmp_path_factory):
-    """A folder in which the tiny campaign has the place of the demo."""
+    """A folder in which the tiny campaign, with the demo's model, has the place of the demo."""
     folder = tmp_path_factory.mktemp("tutorial")
+    campaign = finished.copy(folder / "campaign")
+    shutil.rmtree(campaign.run)
+    campaign.change(train={"workload": "crpipe.workloads.muons:MuonVae"})
+    campaign.snakemake()
     (folder / "runs").mkdir()
-    (folder / "runs" / "demo").symlink_to(finished.run)
-    (folder / "results").symlink_to(finished.results)
+    (folder / "runs" / "demo").symlink_to(campaign.run)
+    (folder / "results").symlink_to(campaign.results)
     return folder
 
 
