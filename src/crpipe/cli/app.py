@@ -27,7 +27,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="From raw simulation files in many range directories to a trained model, through every crash.",
-    epilog="crpipe steps lists the steps that the workflow runs, other tools, and the exit codes.",
 )
 
 

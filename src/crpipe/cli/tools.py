@@ -12,7 +12,7 @@ import typer
 from crpipe import __version__
 from crpipe.cli.look import shards
 from crpipe.cli.terminal import RangeArgument, Settings, Terminal, find_range, show
-from crpipe.cli.verbs import RANGE, VerbGroup, declare, listing
+from crpipe.cli.verbs import RANGE, VerbGroup, declare
 from crpipe.core.errors import (
     AccessError,
     DataError,
@@ -222,13 +222,6 @@ def merge(
 
     for name in merge_runs(dst, src, since=since, match=match, glob=glob, mode=mode.value):
         print(name)
-
-
-@verb(tools, "steps", page="operations.md#start")
-def list_steps(context: typer.Context) -> None:
-    """List the steps that the workflow runs, the other tools, and the exit codes of all verbs."""
-    for line in listing(context.find_root().command):
-        print(line)
 
 
 @verb(tools, "version", page="operations.md#start")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import textwrap
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from signal import Signals
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -21,25 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 # As the help lists them.
-STEPS = "Steps that the workflow runs"
-GROUPS = ("Start", "Look at a campaign", STEPS, "Use a model", "Tools")
-# What `crpipe --help` shows, in this order; `crpipe steps` lists all others.
-FRONT = {
-    "init": "write crpipe.yaml with sizes that fit the raw files",
-    "doctor": "before a run: is all there that it needs?",
-    "plan": "before a run: events, steps, disk, hours, jobs",
-    "run": "run every job that is needed, or go on after a crash",
-    "inspect": "show what a file holds",
-    "status": "show every range's state; works at any time",
-    "logs": "print the newest log of a link or range",
-    "report": "write one page: how good, figures, sums, failures",
-    "compare": "show what differs between runs",
-    "check": "after a run: prove the sums and hashes of its files",
-    "predict": "predict for all events of raw files",
-    "generate": "generate events for a table of conditions",
-    "export": "write a model for use without crpipe",
-    "fork": "begin a run with other settings after a link of this one",
-}
+GROUPS = ("Start", "Look at a campaign", "Steps that the workflow runs", "Use a model", "Tools")
 
 EXITS = {
     0: "done",
@@ -58,9 +38,6 @@ EXITS = {
     130: "Ctrl-C",
     143: "SIGTERM",
 }
-_WIDTH = 100
-_COMPLETION = ("install_completion", "show_completion")
-_TYPES = {"Path": "PATH", "str": "TEXT", "int": "NUMBER", "float": "NUMBER", "bool": ""}
 # What any verb may end with.
 ALWAYS = (0, 2, 130)
 
@@ -119,20 +96,14 @@ def each_verb(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def arrange(root: Any) -> None:
-    """Sort the verbs of the command line into their groups, and write what each one's help says."""
+    """Sort the verbs of the command line into their groups, and write the end of each one's help."""
     verbs = dict(each_verb(root))
     names = sorted(VERBS, key=lambda name: GROUPS.index(VERBS[name].group))
-    heads = dict.fromkeys((*FRONT, *map(_head, names)))
-    root.commands = {head: root.commands[head] for head in heads}
+    root.commands = {head: root.commands[head] for head in dict.fromkeys(map(_head, names))}
     for name in reversed(names):
         # A group of verbs is shown where the first of them is.
         root.commands[_head(name)].rich_help_panel = VERBS[name].group
         verbs[name].epilog = epilog(VERBS[name])
-    for command in _below(root):
-        command.get_params = partial(_with_plain_types, command.get_params)
-    for name, command in root.commands.items():
-        command.hidden = name not in FRONT
-        command.short_help = FRONT.get(name)
 
 
 def epilog(entry: VerbEntry) -> str:
@@ -140,38 +111,8 @@ def epilog(entry: VerbEntry) -> str:
     codes = sorted((*ALWAYS, *entry.exits))
     lines = [f"Example: {entry.example}"]
     lines += [f"Keys it reads: {entry.reads}"] if entry.reads else []
-    lines += [f"Exit codes: {', '.join(map(str, codes))} (`crpipe steps` explains them)"]
-    lines += ["Every verb takes --config FILE and --set KEY=VALUE (`crpipe --help`)"]
+    lines += [f"Exit codes: {'; '.join(f'{code} {EXITS[code]}' for code in codes)}"]
     return "\n".join([*lines, f"More: docs/{entry.page}"])
-
-
-def listing(root: Any) -> Iterator[str]:
-    """Yield the lines of `crpipe steps`: verbs that `crpipe --help` leaves out, and the exit codes."""
-    verbs = dict(each_verb(root))
-    for group in (STEPS, *(group for group in GROUPS if group != STEPS)):
-        inside = [name for name in verbs if VERBS[name].group == group and _head(name) not in FRONT]
-        if inside:
-            yield f"{group}:"
-            for name in inside:
-                yield from _written(name, " ".join(verbs[name].help.split()))
-            yield ""
-    yield "Exit codes:"
-    for code, meaning in EXITS.items():
-        yield from _written(str(code), meaning)
-
-
-def _written(name: str, text: str) -> list[str]:
-    return textwrap.wrap(text, _WIDTH, initial_indent=f"  {name:<17} ", subsequent_indent=" " * 20)
-
-
-def _with_plain_types(get_params: Callable[[Any], list[Any]], ctx: Any) -> list[Any]:
-    """Return the parameters of a verb, which show their types as a person would name them."""
-    params = get_params(ctx)
-    for param in params:
-        shown = str(param.bare_type()).removeprefix("list[").removesuffix("]")
-        if shown in _TYPES and (param.metavar is None or param.param_type_name == "argument"):
-            param.display_type_rich = lambda ctx, kind=_TYPES[shown]: kind  # noqa: ARG005 - as typer calls it
-    return params
 
 
 def _head(name: str) -> str:
@@ -181,7 +122,7 @@ def _head(name: str) -> str:
 # The options that every verb has, before the verb or after it: --config and --set.
 
 
-PANEL = "Before the verb or after it"
+PANEL = "Configuration (before the verb or after it)"
 
 
 def _add_files(value: list[Path] | None) -> None:
@@ -203,7 +144,8 @@ def _shared(
             expose_value=False,
             rich_help_panel=PANEL,
             readable=False,
-            help="YAML file; several: repeat it. Default: CRPIPE_CONFIG, else crpipe.yaml",
+            help="YAML file over config/config.yaml; several: repeat it, later ones win. "
+            "Default: the files in CRPIPE_CONFIG, else crpipe.yaml",
         ),
     ] = None,
     overrides: Annotated[
@@ -216,7 +158,7 @@ def _shared(
             autocompletion=completing(keys),
             expose_value=False,
             rich_help_panel=PANEL,
-            help="value of one key, over the files",
+            help="value of one key, over the files; several: repeat it",
         ),
     ] = None,
 ) -> None:
@@ -247,22 +189,8 @@ class Verbs(VerbGroup):
         donor = typer.Typer(add_completion=False)
         donor.command()(_shared)
         shared = get_command(donor).params
-        _add(self, shared)
-        for command in _below(self):
-            _add(command, shared, hidden=True)
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Return the options of crpipe itself; those for completion work, docs/operations.md names them."""
-        params = _with_plain_types(super().get_params, ctx)
-        for param in params:
-            param.hidden = param.hidden or param.name in _COMPLETION
-        return params
-
-    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        """Complete the name of any verb, also of those that the help leaves out."""
-        for command in self.commands.values():
-            command.hidden = False
-        return super().shell_complete(ctx, incomplete)
+        for command in (self, *_below(self)):
+            _add(command, shared)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the verb; one of an earlier version names its successor."""
@@ -283,13 +211,12 @@ def _below(group: Any) -> Iterator[Any]:
             yield from _below(command)
 
 
-def _add(command: Any, shared: list[Any], *, hidden: bool = False) -> None:
+def _add(command: Any, shared: list[Any]) -> None:
     """Add the shared options; a name that the verb uses itself (`fork --set`) keeps the verb's meaning."""
     used = {name for param in command.params for name in param.opts}
     for param in shared:
         if param.opts[0] in used:
             continue
         free = copy.copy(param)
-        free.hidden = hidden
         free.opts = [name for name in param.opts if name not in used]
         command.params.append(free)
