@@ -190,7 +190,7 @@ PANEL = "Configuration (before the verb or after it)"
 _USAGE = "Usage: crpipe VERB [OPTION …]    From raw simulation files to a trained model."
 # No line is longer than 80 characters.
 _OPTIONS = """\
---config, -c FILE    your keys; without it the files in CRPIPE_CONFIG, or crpipe.yaml
+--config, -c FILE    your keys; default: files in CRPIPE_CONFIG, or crpipe.yaml
 --set, -s KEY=VALUE  one key, over the files; both before the verb or after it
 --version, -V        also --install-completion, --show-completion: of your shell
 crpipe VERB --help   explains a verb; crpipe steps: all others, and exit codes"""
