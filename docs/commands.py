@@ -2,7 +2,7 @@
 
 import typer
 
-from crpipe.cli.verbs import ALWAYS, EXITS, GROUPS, PANEL, VERBS, each_verb
+from crpipe.cli.verbs import ALWAYS, EXITS, GROUPS, PANEL, VERBS, described, each_verb
 
 HEAD = """\
 # Commands
@@ -67,7 +67,7 @@ def section(name, command, entry):
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
     own = [param for param in command.params if param.rich_help_panel != PANEL]
     lines = [f"\n### `crpipe {name}`", "", " ".join(command.help.split()), "", f"    {usage}", ""]
-    rows = [param.get_help_record(context) for param in own if param.help]
+    rows = [described(param, context) for param in own if param.help]
     if rows:
         lines += ["| argument or option | meaning |", "|---|---|"]
         lines += [f"| `{cell(words)}` | {cell(meaning)} |" for words, meaning in rows]

@@ -141,7 +141,7 @@ WHOLE = (
     "status --json",
     "plan --json",
     "check",
-    "shards export {range} --out plain",
+    "export --events {range} --out plain",
 )
 
 # A verb, or a value, that is wrong; each in the folder of the first campaign when it is finished.
@@ -172,9 +172,8 @@ inspect none.parquet
 inspect results
 inspect crpipe.yaml
 outliers suggest none
-outliers sugest
 shards verify 0000009-0000009
-shards export 0000000-0000001
+export --events 0000000-0000001
 threshold
 compare tiny
 compare tiny none
@@ -184,7 +183,7 @@ init . --workload none
 init . --uri raw/none.parquet --yes
 logs none
 notify nothing
-restore none
+sync --from none
 clean --keep x
 sync
 token
@@ -233,7 +232,7 @@ def main(folder):
         done(line, code=None)
     for verb in (HERE.parent / "unit" / "frozen" / "verbs.txt").read_text().splitlines():
         done(
-            " ".join([*re.match(r"(config|outliers|shards|tb)? ?\S+", verb)[0].split(), "--help"]),
+            " ".join([*re.match(r"(config|tb)? ?\S+", verb)[0].split(), "--help"]),
             told=hashed,
         )
     for verb in ("config default", "config schema", "config table"):

@@ -46,7 +46,6 @@ def check_whole(campaign):
     said = {
         verb: says(campaign, *verb.split()) for verb in ("summary", "status", "plan", "figures --progress")
     }
-    says(campaign, "outliers", "suggest")
     says(campaign, "check")
     logs = [path for path in (campaign.folder / "runs").rglob("*.log") if path.is_file()]
     logs += list(campaign.results.rglob("*.log"))

@@ -70,7 +70,7 @@ def test_a_synced_run_goes_on_in_an_empty_directory_and_ends_in_the_same_bytes(f
     assert done.returncode == 0, done.stderr
     shutil.rmtree(lost.folder)
     found = Campaign.begin(tmp_path / "found")
-    done = found.crpipe("restore", str(second))
+    done = found.crpipe("sync", "--from", str(second))
     assert done.returncode == 0, done.stderr
     assert list((found.run / "store" / RANGES[1]).glob("snapshot-*.pt"))
     found.snakemake("outliers_consolidated train_all")

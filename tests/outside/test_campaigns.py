@@ -142,7 +142,6 @@ def shown(campaign, tmp_path):
     texts["status --json"] = campaign.say("status", "--json")
     assert '"items"' in texts["status --json"]
     json.loads(texts["status --json"])
-    texts["shards verify"] = campaign.say("shards", "verify")
     campaign.say("status", "--html", str(page))
     texts["page"] = page.read_text()
     texts |= {path.name: path.read_text() for path in (campaign.run / "figures").rglob("*.svg")}
@@ -155,7 +154,7 @@ def test_people_read_the_words_of_the_workload(finished, kind, tmp_path):
     assert not {name: words for name, words in others.items() if words}
     foreign = {"hits": "tiles", "tiles": "hits"}[kind]
     assert not [name for name, text in texts.items() if f" {foreign}" in text]
-    for name in ("plan", "summary", "shards verify", "page", "multiplicity.svg"):
+    for name in ("plan", "summary", "page", "multiplicity.svg"):
         assert ITEM[kind] in texts[name], name
 
 
@@ -264,16 +263,16 @@ def test_shards_are_readable_without_the_package(finished, kind):
     assert done.returncode == 0, done.stderr
     ledger = read_json(finished.results / "ledgers" / f"{RANGES[0]}.json")
     assert int(done.stdout) == ledger["events"]["train"]
-    words = ["-m", "crpipe", "shards", "verify", "--deep"]
+    words = ["-m", "crpipe", "check", RANGES[0]]
     done = finished.python(*words, **alone)
     assert done.returncode == 0, done.stderr
-    assert ITEM[kind] in done.stdout
+    assert "nothing is wrong" in done.stdout
 
 
 def test_data_verbs_and_status_never_import_the_workload(finished, kind, tmp_path):
     """The modules of both workloads raise when these variables are set."""
     campaign = finished.untrained(tmp_path / "campaign", HITLAB_NO_MODEL="1", TILELAB_NO_MODEL="1")
-    for words in (["status"], ["status", "--json"], ["shards", "verify"]):
+    for words in (["status"], ["status", "--json"], ["check", RANGES[0]]):
         campaign.say(*words)
     refused = campaign.crpipe("train", RANGES[0])
     assert refused.returncode != 0

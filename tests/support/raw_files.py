@@ -13,7 +13,6 @@ from crpipe.core.text import NullProgress
 from crpipe.split.export import export_shards
 from crpipe.split.outliers import consolidate_outliers
 from crpipe.split.parts import choose_threshold
-from crpipe.split.preview import suggest_threshold
 from crpipe.split.split import split_range
 from crpipe.workloads.muons.layout import BUNDLES, MUON, PRIMARY
 from named import NAMED, READERS
@@ -175,10 +174,6 @@ def export(config, out, name=NAME, reader=True):
     folders = [config.paths().shards(name), config.paths().outliers(name)]
     choice = configured_reader(config) if reader else None
     return export_shards(folders, out, choice, NullProgress())
-
-
-def suggest(config):
-    return suggest_threshold(Campaign.open(config))
 
 
 def product_bytes(config, name=NAME):

@@ -62,7 +62,7 @@ class Reader(Protocol):
 
 @runtime_checkable
 class WritesRaw(Protocol):
-    """A reader that can also write events in the schema of its raw files, for `crpipe shards export`."""
+    """A reader that can also write events in the schema of its raw files, for `crpipe export --events`."""
 
     def raw_table(self, events: Events) -> pa.Table:
         """Return one row per event; the schema is the same for any events, and for none."""

@@ -25,6 +25,7 @@ from crpipe.core.text import printable
 app = typer.Typer(
     cls=Verbs,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="From raw simulation files in many range directories to a trained model, through every crash.",
 )

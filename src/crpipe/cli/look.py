@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crpipe.cli.terminal import Settings, Terminal, checkable, completing, find_range, link_names, runs, show
-from crpipe.cli.verbs import RANGE, VerbGroup, declare
+from crpipe.cli.terminal import Settings, Terminal, checkable, completing, link_names, runs, show
+from crpipe.cli.verbs import RANGE, declare
 from crpipe.core.errors import AccessError, DataError, DiskError, MachineError, SourceError
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
 from crpipe.core.ranges import pick
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 
 look = typer.Typer()
-shards = typer.Typer(cls=VerbGroup, help="Check shards alone, or export them as plain Parquet files.")
-look.add_typer(shards, name="shards")
 verb = partial(declare, "Look at a campaign")
 
 _POLL_S = 0.5
@@ -67,7 +65,7 @@ def status(
         bool, typer.Option("--watch", help="look again every 10 s, or SECONDS, until Ctrl-C")
     ] = False,
 ) -> None:
-    """Show every range's state from files alone; works while nothing runs."""
+    """Show how far each range and link is, and what is wrong."""
     from crpipe.report.status import render_status, status_json
 
     if (watch and (as_json or html is not None)) or (every is not None and not watch):
@@ -158,7 +156,10 @@ def show_logs(
         bool, typer.Option("--follow", "-f", help="print what is added, through retries, until Ctrl-C")
     ] = False,
 ) -> None:
-    """Print the newest log of a link or range, or list all logs; the first line says where the file is."""
+    """Print the newest log of a link or range, or list all logs.
+
+    The first line says where the file is.
+    """
     from crpipe.core.text import moment
     from crpipe.report.jobs import chosen, job_logs, list_logs, read_on
 
@@ -180,7 +181,7 @@ def show_logs(
         print(printable(text), end="", flush=True)
 
 
-@verb(
+@partial(declare, "Tools")(
     look,
     "summary",
     reads="ranges, split.threshold, train",
@@ -218,7 +219,7 @@ def report(
         typer.Option("--with", help="another run to show beside this one", autocompletion=completing(runs)),
     ] = "",
 ) -> None:
-    """Write one HTML page: what was trained, quality, figures, sums, ranges, failures, configuration."""
+    """Write one HTML page: quality, figures, sums, failures, keys."""
     from crpipe.report.compare import read_runs
     from crpipe.report.page import write_page
 
@@ -227,7 +228,7 @@ def report(
     print(write_page(state, out or state.campaign.paths.report(), other=beside))
 
 
-@verb(
+@partial(declare, "Steps that the workflow runs")(
     look,
     "figures",
     "--progress",
@@ -278,7 +279,7 @@ def compare(
         ),
     ] = False,
 ) -> None:
-    """Show what differs between runs: keys, training, the metrics of the newest evaluations."""
+    """Show what differs between runs: keys, training, metrics."""
     from crpipe.report.compare import evaluation_folders, plot_comparison, read_runs, render_comparison
 
     comparison = read_runs(Settings.campaign(options=False).paths(), runs)
@@ -318,7 +319,10 @@ def check(
         bool, typer.Option("--source", help="also list the source again, and compare it with the manifests")
     ] = False,
 ) -> None:
-    """Prove the campaign from its files alone, or list all that is wrong and what to type; writes nothing."""
+    """Verify every hash and every sum; list what is wrong.
+
+    Each finding comes with what to type. It writes nothing.
+    """
     from crpipe.check.check import check as check_campaign
     from crpipe.check.check import open_files
 
@@ -369,28 +373,3 @@ def _by_reason(report: CheckReport) -> dict[str, list[str]]:
     for note in report.notes:
         reasons.setdefault(note.what, []).append(note.path)
     return reasons
-
-
-@verb(
-    shards,
-    "shards verify",
-    f"{RANGE} --deep",
-    reads="ranges",
-    raises=[DataError],
-    page="data.md#a-shard-is-a-pair-of-parquet-files",
-)
-def verify_shards(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="RANGE …", help="default: all made"),
-    ] = None,
-    deep: Annotated[bool, typer.Option(help="hash every file and decode every page too")] = False,
-) -> None:
-    """Check that the shards of ranges (or of `consolidated`) are what their manifests say."""
-    from crpipe.events.shard_manifest import read_layout, verifiable, verify
-
-    config = Settings.campaign(options=False)
-    selected = [name if name == CONSOLIDATED else find_range(config, name) for name in names or ()]
-    for folder in verifiable(config.paths(), map(str, config.all_ranges()), selected):
-        totals = verify(folder, deep=deep)
-        print(f"{folder}: {read_layout(folder).count(*totals)}, good")

@@ -42,9 +42,8 @@ if TYPE_CHECKING:
 start = typer.Typer()
 settings = typer.Typer(cls=VerbGroup, help="Check the configuration, or write what it can hold.")
 start.add_typer(settings, name="config")
-outliers = typer.Typer(cls=VerbGroup, help="Look at the outliers.")
-start.add_typer(outliers, name="outliers")
 verb = partial(declare, "Start")
+tool = partial(declare, "Tools")
 
 _SNAKEFILES = ("Snakefile", "workflow/Snakefile")
 _LOOKING = frozenset({"--dry-run", "--dryrun", "-n"})
@@ -84,7 +83,10 @@ def init(
         bool, typer.Option("--force", help="replace files with other content; each is kept as NAME.old")
     ] = False,
 ) -> None:
-    """Look at the raw files; write crpipe.yaml with sizes that fit, and the workflow where it is missing."""
+    """Look at the raw files; write crpipe.yaml and the workflow.
+
+    The sizes in crpipe.yaml fit the files; the workflow is written where it is missing.
+    """
     from crpipe.setup import init as new
 
     profiles = new.profiles_here(profile or ())
@@ -220,9 +222,10 @@ def doctor(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
 ) -> None:
-    """Look at Python, torch, GPU, disks, token, source, Slurm and extras; say what to type.
+    """Check machine, configuration and source; say what to type.
 
-    Each line is ok, warn or fail; with a fail the exit code is 78.
+    It looks at Python, torch, GPU, disks, token, source, Slurm and extras, and whether reader, simulator,
+    workload and side tables fit together. Each line is ok, warn or fail; with a fail the exit code is 78.
     """
     from crpipe.setup.doctor import as_table, examine, failed_names, to_json
 
@@ -233,7 +236,7 @@ def doctor(
         raise SetupError(f"{', '.join(failed)}: will stop a campaign; the lines with fail say what to do")
 
 
-@verb(settings, "config default", page="operations.md#start")
+@tool(settings, "config default", page="operations.md#start")
 def default() -> None:
     """Print the configuration with every key commented."""
     from crpipe.config.reference import default_yaml
@@ -241,7 +244,7 @@ def default() -> None:
     print(default_yaml(Settings.config()), end="")
 
 
-@verb(settings, "config schema", page="operations.md#start")
+@tool(settings, "config schema", page="operations.md#start")
 def schema() -> None:
     """Print the configuration's JSON schema."""
     from crpipe.config.reference import schema_json
@@ -249,7 +252,7 @@ def schema() -> None:
     print(schema_json(), end="")
 
 
-@verb(settings, "config table", "-c mine.yaml", page="operations.md#start")
+@tool(settings, "config table", "-c mine.yaml", page="operations.md#start")
 def table() -> None:
     """Print the table of keys in Markdown."""
     from crpipe.config.reference import key_table
@@ -257,7 +260,7 @@ def table() -> None:
     print(key_table(Settings.config()), end="")
 
 
-@verb(
+@partial(declare, "Steps that the workflow runs")(
     settings,
     "config check",
     "-c mine.yaml",
@@ -318,7 +321,7 @@ def plan(
         typer.Option(readable=False, help="with --probe: write a trace of some steps to this file"),
     ] = None,
 ) -> None:
-    """Look at the source and show files, events, steps, disk, hours and jobs, before anything runs."""
+    """Show files, events, steps, disk, hours and jobs before a run."""
     if probe:
         _probe(inputs or (), name, steps, anomaly=anomaly, profile=profile)
         return
@@ -401,9 +404,10 @@ def run(
         float, typer.Option(help="first pause of --keep-trying; it doubles up to an hour", min=0.001)
     ] = 1.0,
 ) -> None:
-    """Run every job that TARGET needs. Ctrl-C stops it with a snapshot; the same command continues.
+    """Run every job that TARGET needs; again: go on.
 
-    Exit codes: 0 done, 1 a job failed, 130 stopped by Ctrl-C, 143 by SIGTERM, else that of the refusal.
+    Ctrl-C stops it with a snapshot; the same command continues. Exit codes: 0 done, 1 a job failed, 130
+    stopped by Ctrl-C, 143 by SIGTERM, else that of the refusal.
     """
     from crpipe.workflow.run import RunRequest, run_workflow
 
@@ -431,7 +435,7 @@ def run(
     sys.exit(run_workflow(request, Terminal()))
 
 
-@verb(
+@partial(declare, "Look at a campaign")(
     start,
     "inspect",
     "raw/0042000.parquet --rows 10",
@@ -447,7 +451,7 @@ def inspect(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
 ) -> None:
-    """Show what a file holds: schema, rows, multiplicities, first events with items."""
+    """Show what a file holds: schema, rows, multiplicities, events."""
     from crpipe.campaign.readers import configured_reader
     from crpipe.setup.init import included_reader
     from crpipe.split.inspect import facts_of, inspect_file
@@ -457,38 +461,3 @@ def inspect(
         print(json.dumps(asdict(facts_of(file, rows, choice)), indent=1, default=str))
     else:
         show(inspect_file(file, rows, choice))
-
-
-@verb(
-    outliers,
-    "outliers suggest",
-    reads="source.reader, ranges, load.batch_events",
-    raises=[DataError, SourceError],
-    page="data.md",
-)
-def suggest(
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="FILE …",
-            readable=False,
-            help="raw files or directories; default: the ranges that are split, else some of the source",
-        ),
-    ] = None,
-) -> None:
-    """Show what each threshold would set aside, and the memory of a batch below it."""
-    from crpipe.campaign.campaign import Campaign
-    from crpipe.campaign.readers import configured_reader
-    from crpipe.core.causes import is_present
-    from crpipe.source.suggestions import suggest_ranges
-    from crpipe.split.preview import suggest_from_files, suggest_threshold
-
-    config = Settings.config()
-    if not files:
-        campaign = Campaign.open(config)
-        split = any(is_present(campaign.paths.multiplicity(name)) for name in campaign.ranges)
-        files = [] if split else [*suggest_ranges(config.source.uri, config.source.files).paths]
-        if not files:
-            show(suggest_threshold(campaign))
-            return
-    show(suggest_from_files(files, configured_reader(config), config.load.batch_events, Terminal()))

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import enum
+import textwrap
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crpipe import __version__
-from crpipe.cli.look import shards
 from crpipe.cli.terminal import RangeArgument, Settings, Terminal, find_range, show
-from crpipe.cli.verbs import RANGE, VerbGroup, declare
+from crpipe.cli.verbs import EXITS, FRONT, GROUPS, VerbGroup, declare, listed
 from crpipe.core.errors import (
     AccessError,
     DataError,
@@ -36,31 +35,6 @@ tools = typer.Typer()
 tb = typer.Typer(cls=VerbGroup, help="Gather TensorBoard runs.")
 tools.add_typer(tb, name="tb")
 verb = partial(declare, "Tools")
-
-
-@verb(
-    shards,
-    "shards export",
-    f"{RANGE} --out plain",
-    reads="source.reader, reader",
-    raises=[DataError, MachineError],
-    page="data.md#a-shard-is-a-pair-of-parquet-files",
-)
-def export_range(
-    name: RangeArgument,
-    out: Annotated[
-        Path, typer.Option(readable=False, help="directory for train.parquet, outliers.parquet, ...")
-    ],
-) -> None:
-    """Write the shards of one range as Parquet files: in the raw files' schema if the reader has one."""
-    from crpipe.campaign.readers import configured_reader
-    from crpipe.split.export import export_shards
-
-    config = Settings.campaign()
-    key = find_range(config, name)
-    folders = [config.paths().shards(key), config.paths().outliers(key)]
-    events = export_shards(folders, out, configured_reader(config), Terminal())
-    print(f"{out}: {events} events")
 
 
 @verb(
@@ -119,28 +93,6 @@ def _listed(files: list[DeletableFile], what: str) -> str:
 
 
 @verb(
-    tools, "restore", reads="sync, source", raises=[SourceError, MachineError, AccessError], page="weeks.md"
-)
-def restore(
-    source: Annotated[
-        str, typer.Argument(metavar="FROM", help="where the run was synced to; default: sync.to")
-    ] = "",
-) -> None:
-    """Bring a synced run into an empty directory, each file verified; the same workflow command goes on."""
-    from crpipe.campaign.campaign import Campaign
-    from crpipe.source.restore import restore_run
-
-    config = Settings.config()  # the campaign comes from its copy
-    if source:
-        config = config.model_copy(update={"sync": config.sync.model_copy(update={"to": source})})
-    restore_run(Campaign.open(config, "recorded"), Terminal())
-    print(
-        "now start the workflow here, with the same configuration: it goes on where the copy ends. The copy "
-        "has no shards; `snakemake outliers_consolidated` makes all of them again, also for validation"
-    )
-
-
-@verb(
     tools,
     "sync",
     reads="sync, source",
@@ -158,11 +110,25 @@ def sync(
     new: Annotated[
         bool, typer.Option("--new", help="send everything: the copy that sync.to held is gone for good")
     ] = False,
+    source: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="PLACE",
+            help="the other way: bring the run that was synced to this place into an empty directory, each "
+            "file verified; the same workflow command goes on",
+        ),
+    ] = "",
 ) -> None:
     """Send what is new of the run to `sync.to`, and what its copy has lost; another machine can go on."""
     from crpipe.campaign.campaign import Campaign
     from crpipe.source.sync import SyncRules, sync_every, sync_run
 
+    if source:
+        if every or verify or new:
+            raise typer.BadParameter("--from brings a copy back; --every, --verify and --new send one")
+        _restore(source)
+        return
     campaign, rules = Campaign.open(Settings.campaign(), "recorded"), SyncRules(verify, new)
     if every:
 
@@ -173,6 +139,20 @@ def sync(
         sync_every(campaign, every, is_finished, Terminal(), rules)
     else:
         sync_run(campaign, Terminal(), rules)
+
+
+def _restore(source: str) -> None:
+    """Bring a synced run into an empty directory."""
+    from crpipe.campaign.campaign import Campaign
+    from crpipe.source.restore import restore_run
+
+    config = Settings.config()  # the campaign comes from its copy
+    config = config.model_copy(update={"sync": config.sync.model_copy(update={"to": source})})
+    restore_run(Campaign.open(config, "recorded"), Terminal())
+    print(
+        "now start the workflow here, with the same configuration: it goes on where the copy ends. The copy "
+        "has no shards; `snakemake outliers_consolidated` makes all of them again, also for validation"
+    )
 
 
 @verb(tools, "token", reads="source", raises=[MissingExtra, AccessError], page="pelican.md#tokens")
@@ -224,7 +204,10 @@ def merge(
         print(name)
 
 
-@verb(tools, "version", page="operations.md#start")
-def version() -> None:
-    """Print the version."""
-    print(__version__)
+@verb(tools, "steps", page="operations.md#start")
+def steps(context: typer.Context) -> None:
+    """List the steps that the workflow runs, the tools, and what exit codes mean."""
+    show("\n".join(listed(context.find_root().command, [each for each in GROUPS if each not in FRONT])))
+    show("Exit codes")
+    for code, meaning in EXITS.items():
+        show(textwrap.fill(f"{code:5d}  {meaning}", 80, subsequent_indent=" " * 7))

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from crpipe.cli import importing
-from crpipe.cli.terminal import CheckpointOption, Settings, Terminal, completing, finished_links, keys
+from crpipe.cli.terminal import (
+    CheckpointOption,
+    Settings,
+    Terminal,
+    completing,
+    find_range,
+    finished_links,
+    keys,
+)
 from crpipe.cli.verbs import RANGE, declare
 from crpipe.core.errors import (
     ConfigError,
@@ -77,7 +85,10 @@ def predict(
         str, typer.Option(help="columns to write, as NAME,NAME,…, in this order; all without it")
     ] = "",
 ) -> None:
-    """Predict for all events of raw files; the same command continues after a crash."""
+    """Predict for all events of raw files; again: go on.
+
+    The same command continues after a crash.
+    """
     with importing():
         from crpipe.inference.predict import TableRequest, predict_files
 
@@ -158,7 +169,10 @@ def generate(
         bool, typer.Option("--flat", help="one row for each item in place of each event")
     ] = False,
 ) -> None:
-    """Generate an event for each row: of a flat table of event columns (Parquet, CSV), or of raw files."""
+    """Generate an event for each row of a table or of raw files.
+
+    The table is flat, has the event columns, and is Parquet or CSV.
+    """
     with importing():
         from crpipe.inference.predict import TableRequest, generate_files
 
@@ -218,12 +232,23 @@ def _event(text: str) -> dict[str, str]:
     page="export.md#export",
 )
 def export(
-    checkpoint: CheckpointOption,
-    out: Annotated[
-        Path, typer.Option(readable=False, help="directory for weights, options, tables, graphs and the card")
-    ],
+    out: Annotated[Path, typer.Option(readable=False, help="directory for the files; of a model, a new one")],
+    checkpoint: CheckpointOption = "",
+    events: Annotated[
+        str,
+        typer.Option(metavar="RANGE", help="write the events of this range, in place of a model"),
+    ] = "",
 ) -> None:
-    """Write a trained checkpoint for use elsewhere: weights, options, side tables, graphs, model card."""
+    """Write a model for use elsewhere, or the events of a range.
+
+    With --checkpoint: weights, options, side tables, graphs, model card. With --events: the shards of the
+    range as Parquet files, in the raw files' schema if the reader has one.
+    """
+    if bool(events) == bool(checkpoint):
+        raise typer.BadParameter("name a checkpoint with --checkpoint, or a range with --events")
+    if events:
+        _export_events(events, out)
+        return
     with importing():
         from crpipe.campaign.campaign import Campaign
         from crpipe.inference.export import CARD, export_model
@@ -237,6 +262,18 @@ def export(
     options += [part for text in Settings.overrides for part in ("--set", text)]
     print(f"next: read {out / CARD}, how to use it; or prove it with the command")
     print(f"  {shlex.join(['crpipe', *options, 'check', '--export', str(out)])}")
+
+
+def _export_events(name: str, out: Path) -> None:
+    """Write train.parquet, outliers.parquet, … of one range."""
+    from crpipe.campaign.readers import configured_reader
+    from crpipe.split.export import export_shards
+
+    config = Settings.campaign()
+    key = find_range(config, name)
+    folders = [config.paths().shards(key), config.paths().outliers(key)]
+    written = export_shards(folders, out, configured_reader(config), Terminal())
+    print(f"{out}: {counted(written, 'event')}")
 
 
 @verb(
@@ -267,7 +304,10 @@ def fork(
     ] = None,
     out: Annotated[Path | None, typer.Option(readable=False, help="file to write; default: RUN.yaml")] = None,
 ) -> None:
-    """Write the configuration of a run that goes on after a link of this one, under other settings."""
+    """Write the configuration of a run that goes on after a link.
+
+    The new run has other settings from there on.
+    """
     from crpipe.setup.fork import write_fork
 
     files = Settings.config_files()

@@ -1,25 +1,27 @@
-"""How a verb is declared and what its help says, and the options that all verbs share."""
+"""How a verb is declared, what its help says, and the options that all verbs share."""
 
 from __future__ import annotations
 
 import copy
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from signal import Signals
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from crpipe.cli.terminal import Settings, completing, keys
-from crpipe.core.errors import AccessError, CrpipeError, LeaseError, MachineError, SourceError
+from crpipe.core.errors import AccessError, ConfigError, CrpipeError, LeaseError, MachineError, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-# As the help lists them.
-GROUPS = ("Start", "Look at a campaign", "Steps that the workflow runs", "Use a model", "Tools")
+# As the help lists them; what is not in FRONT is listed by `crpipe steps`.
+FRONT = ("Start", "Look at a campaign", "Use a model")
+GROUPS = (*FRONT, "Steps that the workflow runs", "Tools")
 
 EXITS = {
     0: "done",
@@ -83,7 +85,7 @@ def declare(
     """
     codes = {128 + each if isinstance(each, Signals) else each.exit_code for each in raises}
     VERBS[name] = VerbEntry(group, f"crpipe {name} {example}".rstrip(), reads, tuple(sorted(codes)), page)
-    return app.command(name.rpartition(" ")[2])
+    return app.command(name.rpartition(" ")[2], cls=Verb)
 
 
 def each_verb(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -96,23 +98,85 @@ def each_verb(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def arrange(root: Any) -> None:
-    """Sort the verbs of the command line into their groups, and write the end of each one's help."""
-    verbs = dict(each_verb(root))
+    """Sort the verbs of the command line into their groups, and give each its entry."""
+    for name, command in each_verb(root):
+        command.entry = VERBS[name]
     names = sorted(VERBS, key=lambda name: GROUPS.index(VERBS[name].group))
     root.commands = {head: root.commands[head] for head in dict.fromkeys(map(_head, names))}
-    for name in reversed(names):
-        # A group of verbs is shown where the first of them is.
-        root.commands[_head(name)].rich_help_panel = VERBS[name].group
-        verbs[name].epilog = epilog(VERBS[name])
 
 
-def epilog(entry: VerbEntry) -> str:
-    """Write what is below the options of a verb."""
-    codes = sorted((*ALWAYS, *entry.exits))
-    lines = [f"Example: {entry.example}"]
-    lines += [f"Keys it reads: {entry.reads}"] if entry.reads else []
-    lines += [f"Exit codes: {'; '.join(f'{code} {EXITS[code]}' for code in codes)}"]
-    return "\n".join([*lines, f"More: docs/{entry.page}"])
+def listed(root: Any, groups: Iterable[str]) -> list[str]:
+    """List the verbs of some groups, one a line below the name of their group."""
+    verbs, lines = dict(each_verb(root)), []
+    for group in groups:
+        inside = [name for name, entry in VERBS.items() if entry.group == group]
+        lines += [group, *(f"  {name:15s} {first_sentence(verbs[name].help)}" for name in inside)]
+    return lines
+
+
+def first_sentence(text: str) -> str:
+    """Return the first sentence of a help."""
+    return re.split(r"(?<=\.)\s", " ".join(text.split()), maxsplit=1)[0]
+
+
+_WORDS = {int: "N", float: "NUMBER", Path: "PATH"}
+
+
+def described(param: Any, ctx: Any) -> tuple[str, str]:
+    """Return what a person types for an argument or option, and what it means."""
+    about, kind = param.type_descriptor, param.type_descriptor.annotation
+    word = param.metavar or ("|".join(map(str, about.choices or ())) if about.is_choice else "")
+    word = word or _WORDS.get(kind) or param.opts[0].lstrip("-").upper().replace("-", "_")
+    if param.param_type_name == "option":
+        names = ", ".join(sorted(param.opts, key=len))
+        word = names if param.is_flag else f"{names} {word}"
+    default, notes = param.get_default(ctx, call=False), []
+    if param.required:
+        notes.append("required")
+    elif default and not callable(default) and not isinstance(default, bool):
+        notes.append(f"default: {default}")
+    if param.min is not None:
+        notes.append(f"at least {param.min:g}")
+    return word, param.help + (f"  [{'; '.join(notes)}]" if notes else "")
+
+
+class Verb(TyperCommand):
+    """One verb; its help is plain text without types of Python; one line of it names the shared options."""
+
+    entry: VerbEntry
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return what follows the name in the usage, without the braces of typer."""
+        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help: usage, what it does, arguments, options, and what its entry holds."""
+        self.format_usage(ctx, formatter)
+        formatter.write_paragraph()
+        formatter.write_text(" ".join((self.help or "").split()))
+        params: list[Any] = self.params
+        if rows := [described(param, ctx) for param in params if param.help and _is_own(param)]:
+            formatter.write_paragraph()
+            formatter.write_dl(rows)
+        formatter.write_paragraph()
+        for line in closing(self.entry):
+            formatter.write_text(line)
+
+
+def _is_own(param: Any) -> bool:
+    return bool(param.rich_help_panel != PANEL)
+
+
+def closing(entry: VerbEntry) -> list[str]:
+    """Return what is below the options of a verb."""
+    codes = ", ".join(map(str, sorted((*ALWAYS, *entry.exits))))
+    reads = [f"Keys it reads: {entry.reads}"] if entry.reads else []
+    return [
+        f"Example: {entry.example}",
+        *reads,
+        f"Exit codes: {codes} (crpipe steps explains them); -c and -s: crpipe --help",
+        f"More: docs/{entry.page}",
+    ]
 
 
 def _head(name: str) -> str:
@@ -123,6 +187,13 @@ def _head(name: str) -> str:
 
 
 PANEL = "Configuration (before the verb or after it)"
+_USAGE = "Usage: crpipe VERB [OPTION …]    From raw simulation files to a trained model."
+# No line is longer than 80 characters.
+_OPTIONS = """\
+--config, -c FILE    your keys; default: files in CRPIPE_CONFIG, or crpipe.yaml
+--set, -s KEY=VALUE  one key, over the files; both before the verb or after it
+--version, -V        also --install-completion, --show-completion: of your shell
+crpipe VERB --help   explains a verb; crpipe steps: all others, and exit codes"""
 
 
 def _add_files(value: list[Path] | None) -> None:
@@ -176,8 +247,16 @@ class VerbGroup(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-# Verbs that are now called otherwise.
-SUCCESSORS = {"probe": "plan --probe"}
+# Verbs of earlier versions, and what does the same.
+SUCCESSORS = {
+    "probe": "crpipe plan --probe, with the same options",
+    "outliers": "crpipe plan, which shows the outliers and a recommended threshold",
+    "shards verify": "crpipe check RANGE, which hashes every file",
+    "shards export": "crpipe export --events RANGE --out FOLDER",
+    "shards": "crpipe check RANGE and crpipe export --events RANGE",
+    "restore": "crpipe sync --from PLACE",
+    "version": "crpipe --version",
+}
 
 
 class Verbs(VerbGroup):
@@ -192,10 +271,15 @@ class Verbs(VerbGroup):
         for command in (self, *_below(self)):
             _add(command, shared)
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - of the base class
+        """Write the verbs for people, on one screen."""
+        formatter.write("\n".join([_USAGE, "", *listed(self, FRONT), _OPTIONS, ""]))
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the verb; one of an earlier version names its successor."""
-        if args[0] in SUCCESSORS:
-            ctx.fail(f"crpipe {args[0]} is now crpipe {SUCCESSORS[args[0]]}, with the same options")
+        """Find the verb; raise ConfigError with the successor of one of an earlier version."""
+        for name in (" ".join(args[:2]), args[0]):
+            if name in SUCCESSORS and not ctx.resilient_parsing:
+                raise ConfigError(f"crpipe {name} is now {SUCCESSORS[name]}")
         return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

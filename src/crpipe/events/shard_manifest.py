@@ -15,7 +15,7 @@ from crpipe.core import checksums
 from crpipe.core.causes import MachineWatch, expect, is_present, is_there, retry_io
 from crpipe.core.errors import DataError, LayoutError, ShardError
 from crpipe.core.files import digest, drop_page_cache, sha256
-from crpipe.core.paths import CONSOLIDATED, FINISHED, MANIFEST, ROLES
+from crpipe.core.paths import FINISHED, MANIFEST, ROLES
 from crpipe.events.batch import Events
 from crpipe.events.layout import Layout
 from crpipe.events.shard_reader import REMEDY, Shards
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from crpipe.core.paths import Paths
     from crpipe.events.shard_records import ShardEntry, ShardFile
 
 
@@ -87,23 +86,6 @@ def verify(folder: Path, *, deep: bool) -> tuple[int, int]:
             for _ in groups_of(shards, layout):
                 pass
     return manifest.totals()
-
-
-def verifiable(paths: Paths, ranges: Iterable[str], names: Iterable[str]) -> Iterator[Path]:
-    """List the folders of shards, bulk and outliers, of the named ranges, or of all ``ranges`` that have any.
-
-    ``consolidated`` names the merged outliers. Raise ShardError for a name that has no shards.
-    """
-    asked = list(names)
-    for name in asked or [*ranges, CONSOLIDATED]:
-        folders = (
-            [paths.outliers(name)] if name == CONSOLIDATED else [paths.shards(name), paths.outliers(name)]
-        )
-        written = [folder for folder in folders if is_present(folder / MANIFEST)]
-        if asked and not written:
-            command = "crpipe consolidate" if name == CONSOLIDATED else f"crpipe split {name}"
-            raise ShardError(f"{folders[0] / MANIFEST}: missing; run `{command}` first")
-        yield from written
 
 
 def check_hashes(folder: Path, entry: ShardEntry) -> None:

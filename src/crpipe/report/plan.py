@@ -257,11 +257,13 @@ def _events(plan: Plan) -> Iterator[Entry]:
     lines = [f"{about}{number(events.events)} with {number(events.items)} {item}"]
     if file is not None and not events.exact:
         lines.append(f"estimated from {counted(file.events, 'event')} in {counted(file.files, 'file')}")
-        if file.below < 1.0:
-            aside = f"{1 - file.below:.2%} of the events that were read are outliers"
-            lines.append(
-                f"{aside} (split.threshold); the largest other one has {number(file.largest)} {item}"
-            )
+        if not plan.campaign.layout.fixed:
+            aside = f"{1 - file.below:.2%}" if file.below < 1.0 else "none"
+            largest = f"the largest other one has {number(file.largest)} {item}"
+            lines += [
+                f"{aside} of the events that were read are outliers (split.threshold); {largest}",
+                f"split.threshold: {file.recommended} would set at most 0.1% aside",
+            ]
     yield "events", lines
     least, most = min(plan.steps), max(plan.steps)
     span = number(least) if least == most else f"{number(least)} to {number(most)}"

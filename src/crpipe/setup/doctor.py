@@ -24,6 +24,7 @@ from crpipe.core.files import GIB, free_bytes
 from crpipe.core.lease import Mount, mount_of
 from crpipe.core.ranges import Range
 from crpipe.core.text import counted, size
+from crpipe.setup.compatibility import check_fit
 from crpipe.setup.init import changed_files, extras_of, has_workflow
 from crpipe.source.pelican.login import check_reading, source_uris
 from crpipe.source.preview import REMOTE_S, list_now
@@ -95,7 +96,9 @@ def examine(files: Sequence[Path], overrides: Iterable[str]) -> list[Diagnosis]:
     if config is None:
         return [*findings, diagnose_disk("folder", Path()), diagnose_extras(needed)]
     needed |= extras_of(config.source.reader, config.train.workload)
-    return [*findings, diagnose_extras(needed), *_diagnose_campaign(config, cluster=cluster)]
+    findings.append(diagnose_extras(needed))
+    fits = [] if {"torch", "extras"} & {*failed_names(findings)} else [diagnose_fit(config)]
+    return [*findings, *fits, *_diagnose_campaign(config, cluster=cluster)]
 
 
 def as_table(findings: Sequence[Diagnosis]) -> str:
@@ -152,6 +155,14 @@ def _diagnose_campaign(config: Config, *, cluster: bool) -> Iterator[Diagnosis]:
         return
     yield diagnose_token(config, uris)
     yield diagnose_source(config)
+
+
+def diagnose_fit(config: Config) -> Diagnosis:
+    """Examine whether reader, simulator, workload and side tables fit together, as before any job."""
+    try:
+        return Diagnosis("fit", "ok", check_fit(config))
+    except CrpipeError as error:
+        return Diagnosis("fit", "fail", str(error), "correct the key that is named, then: crpipe doctor")
 
 
 def diagnose_source(config: Config) -> Diagnosis:

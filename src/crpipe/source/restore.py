@@ -1,4 +1,4 @@
-"""`crpipe restore`: brings a run back from where it was synced to, each file verified by its hash."""
+"""`crpipe sync --from`: brings a run back from where it was synced to, each file verified by its hash."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def installed(*words, folder):
         ),
         (["stage", "1"], 65, "missing; run `crpipe list 0000001-0000001` first"),
         (["split", "0000001"], 65, "run `crpipe stage 0000001-0000001` first"),
-        (["shards", "verify", "1"], 65, "0000001-0000001/manifest.json: missing"),
+        (["export", "--events", "1", "--out", "x"], 65, "0000001-0000001/manifest.json: missing"),
         (["check", "0000042"], 2, "not a range or link of this campaign (0000000-0000000, "),
         (["plan", "--probe", "--range", "1"], 2, "--range 0000001-0000001: not split"),
         (["train", "7"], 2, "7: not a link of this campaign (0000000-0000000, 0000001-0000001, outliers); "),
@@ -129,7 +129,7 @@ LOOKING = [
         ["logs"],
     ),
     *(["check"], ["plan"], ["clean"], ["notify", "failure"], ["sync"], ["config", "check"]),
-    ["shards", "verify", "0000000-0000999"],
+    ["export", "--events", "0000000-0000999", "--out", "x"],
 ]
 
 
@@ -233,7 +233,7 @@ def test_looking_needs_neither_torch_nor_a_campaign(tmp_path, verb):
 
 
 @pytest.mark.parametrize(
-    ("library", "words"), [("typer", ["version"]), ("pyarrow", ["inspect", "x.parquet"])]
+    ("library", "words"), [("typer", ["--version"]), ("pyarrow", ["inspect", "x.parquet"])]
 )
 def test_an_interruption_while_libraries_are_imported_prints_no_traceback(tmp_path, library, words):
     """A library of this name that is interrupted while it is imported, as by Ctrl-C."""
@@ -335,7 +335,7 @@ def test_garbage_is_collected_after_an_import_also_one_that_failed():
 
 def test_every_verb_is_disturbed_by_failing_file_operations_or_left_out_with_a_reason():
     """The slow tests disturb the verbs of STEPS: what is in neither list would never be tried."""
-    groups = ("config", "outliers", "shards", "tb")
+    groups = ("config", "tb")
 
     def verbs(lines):
         return {tuple(words[: 2 if words[0] in groups else 1]) for words in lines}

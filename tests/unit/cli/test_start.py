@@ -5,8 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -66,28 +64,6 @@ def test_options_become_keys(call, tmp_path, data):
     assert tree["source"]["uri"] == uri
     assert (tree["run"], tree["results"]) == ("first", "/scratch/first")
     assert tree["ranges"] == {"first": 4, "last": 7, "step": 4}
-
-
-def test_a_threshold_is_suggested_from_the_configured_source(call, tmp_path):
-    (tmp_path / "raw").mkdir()
-    rows = {
-        "primary_major_id": [1] * 30,
-        "primary_minor_id": list(range(30)),
-        "primary": [[1e5, 0.1, 1.0, 1500.0]] * 30,
-        "muons": [[[9.0, 1.0, 2.0]] * (row % 4 * 10) for row in range(30)],
-    }
-    for number in (0, 1):
-        pq.write_table(pa.table(rows), tmp_path / "raw" / f"{number}.parquet")
-    source = {
-        "uri": str(tmp_path / "raw" / "{number}.parquet"),
-        "reader": "crpipe.workloads.muons.reading.parquet:Bundles",
-    }
-    keys = {"source": source, "ranges": {"last": 1, "step": 1}}
-    (tmp_path / "crpipe.yaml").write_text(yaml.safe_dump(keys))
-    said = call("outliers", "suggest")
-    assert "60 events in 2 files" in said
-    thresholds = [line.split()[0] for line in said.partition("threshold")[2].splitlines()[1:4]]
-    assert thresholds[:2] == ["20", "32"]  # 25 would set aside as much as 20
 
 
 def test_a_typo_writes_nothing(call, tmp_path, data):

@@ -67,7 +67,7 @@ def ask(folder, line, shell="bash"):
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("crpipe st", ["status", "stage"]),
+        ("crpipe st", ["status", "stage", "steps"]),
         ("crpipe -c mine.yaml stage 00000", []),
         ("crpipe train -c mine.yaml ", LINKS),
         ("crpipe -c mine.yaml train o", ["outliers"]),

@@ -183,7 +183,7 @@ def test_a_file_that_stays_away_is_looked_for_again_and_nothing_is_deleted(tmp_p
     assert str(Path(tmp_path / "none")) in str(caught.value)
 
 
-@pytest.mark.parametrize("verb", [["version"], ["--help"]])
+@pytest.mark.parametrize("verb", [["steps"], ["--help"]])
 def test_a_full_output_is_one_line(verb):
     for unbuffered in ("", "1"):
         with Path("/dev/full").open("w") as full:

@@ -8,7 +8,7 @@ import pytest
 from crpipe.campaign.campaign import Campaign
 from crpipe.core.errors import ShardError
 from crpipe.events.batch import Events
-from crpipe.events.shard_manifest import read_manifest, verifiable, verify
+from crpipe.events.shard_manifest import read_manifest, verify
 from crpipe.events.shard_reader import Shards
 from crpipe.events.shard_writer import write_shard
 from crpipe.workloads.muons.layout import BUNDLES
@@ -56,14 +56,6 @@ def test_a_manifest_of_another_campaign_is_refused(config):
     (folder / "manifest.json").unlink()
     with pytest.raises(ShardError, match="missing"):
         read_manifest(folder, None)
-
-
-def test_which_folders_can_be_verified(config):
-    paths = config.paths()
-    made = [paths.shards(NAME), paths.outliers(NAME)]
-    assert list(verifiable(paths, [NAME], [])) == list(verifiable(paths, [], [NAME])) == made
-    with pytest.raises(ShardError, match="missing; run `crpipe consolidate` first"):
-        list(verifiable(paths, [NAME], ["consolidated"]))
 
 
 def test_a_giant_outlier_spans_row_groups_and_a_bulk_event_never_does(tmp_path, monkeypatch):

@@ -94,7 +94,7 @@ def examined(*changes, files=(CONFIG,)):
 def test_a_campaign_and_its_machine_are_looked_at(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = ["configuration", "workflow", "python", "torch", "gpu", "slurm", "extras"]
-    assert [*examined()] == [*names, "results", "runs", "token", "source"]
+    assert [*examined()] == [*names, "fit", "results", "runs", "token", "source"]
     assert [*examined(files=())] == [*names[:-1], "folder", "extras"]
     wrong = examined("source.uri=/data/{rnge}/*.x")["source"]
     assert (wrong.verdict, "did you mean {range}" in wrong.text) == ("fail", True)

@@ -16,13 +16,13 @@ from campaign_files import DEAD_PID
 from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.claims import record_data_keys
 from crpipe.campaign.split_record import SplitRecord
-from crpipe.core.errors import DataError, ShardError
+from crpipe.core.errors import ShardError
 from crpipe.core.paths import CONSOLIDATED, HASHES, LARGE_ROLES
 from crpipe.events.shard_manifest import groups_of, read_manifest, verify
 from crpipe.events.shard_reader import Shards
 from crpipe.workloads.muons.layout import BUNDLES
 from plain_reader import make_hits, write_events
-from raw_files import NAME, campaign, consolidate, raw_folder, split, suggest, write_parquet, write_staged
+from raw_files import NAME, campaign, consolidate, raw_folder, split, write_parquet, write_staged
 
 MULTIPLICITIES = ([1, 30, 2, 21, 0], [5, 6, 7], [100_000, 3, 70_000, 400])
 
@@ -151,15 +151,6 @@ def test_no_outliers_at_all(tmp_path):
     assert len(index) == 0
 
 
-def test_suggestions_follow_the_multiplicities(config, tmp_path):
-    rows = [line.split() for line in suggest(config).splitlines()[1:-1]]
-    thresholds = [int(row[0]) for row in rows]
-    assert thresholds == sorted(thresholds)
-    assert rows[-1][1] == "0.000%"
-    with pytest.raises(DataError, match="no range is split yet"):
-        suggest(campaign(tmp_path / "other"))
-
-
 ALONE = """
 import sys
 sys.modules["crpipe.workloads"] = None
@@ -238,17 +229,3 @@ def test_a_manifest_without_a_layout_is_refused(config, layout):
     spoil_layout(config, name, lambda manifest: manifest.pop("layout"))
     with pytest.raises(ShardError, match=rf"{path}: the key layout is missing; type what `crpipe check`"):
         consolidate(config)
-
-
-def test_suggestions_are_exact_and_in_the_layouts_words(tmp_path):
-    config = campaign(tmp_path, "source.reader=plain_reader:Plain", "load.batch_events=1024")
-    write_events(raw_folder(config) / "a.npz", make_hits([4] * 900 + [100] * 100))
-    write_staged(config)
-    split(config)
-    head, *rows, tail = suggest(config).splitlines()
-    assert "hits aside" in head
-    assert tail == "batches of 1024 events (load.batch_events)"
-    table = {int(row.split()[0]): row.split()[1:] for row in rows}
-    assert min(table) == 100  # any below sets more than half of the items aside
-    mean = 0.9 * 4 + 0.1 * 100
-    assert table[100] == ["0.000%", "0.0%", f"{mean * 1024 * 8 / 2**20:.1f}", "MiB", *table[100][4:]]
