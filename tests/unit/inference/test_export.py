@@ -179,14 +179,14 @@ def test_the_same_noise_gives_the_same_muons_where_crpipe_cannot_be_imported(exp
     assert done.returncode == 0, done.stderr
     found = np.load(outputs)
     # Cartesian features count in 500 m, so float32 itself resolves 1e-5 m no better close to the axis.
-    tolerance = 1e-4 if name == "flow" else 1e-5
+    tolerance = 1e-4 if name == "vae" else 1e-5
     np.testing.assert_allclose(found["muons"], made.items, rtol=tolerance, atol=tolerance)
     assert np.array_equal(found["drawn"], drawn)
     assert len(set(drawn)) > 1
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["gan", "flow"])
+@pytest.mark.parametrize("name", ["gan", "vae"])
 def test_bundles_of_every_size_come_out_in_order(exported, name):
     sampler = Sampler(exported(name)[2])
     sampler.config["sampler"]["limits"] = {}
@@ -203,7 +203,7 @@ def test_bundles_of_every_size_come_out_in_order(exported, name):
 
 @pytest.mark.slow
 def test_no_primaries_and_no_muons_are_legal(exported):
-    sampler = Sampler(exported("flow")[2])
+    sampler = Sampler(exported("vae")[2])
     for size in (0, 3):
         multiplicity, muons = sampler.bundles(primaries(size), np.random.default_rng(1), [0] * size)
         assert (len(multiplicity), muons.shape) == (size, (0, 3))
@@ -221,7 +221,7 @@ def test_primaries_outside_of_the_training_data_are_told(exported):
 
 @pytest.mark.slow
 def test_the_table_command_of_the_card_runs(exported, tmp_path):
-    out = exported("flow")[2]
+    out = exported("vae")[2]
     np.save(tmp_path / "primaries.npy", primaries(3))
     files = [tmp_path / "primaries.npy", tmp_path / "bundles.npz"]
     subprocess.run([sys.executable, out / "sample.py", *files], check=True)
@@ -263,7 +263,7 @@ def test_the_card_tells_data_metrics_and_limits(exported):
 
 @pytest.mark.slow
 def test_without_shards_the_limits_are_the_simulators_and_foreign_scores_are_not_quoted(exported):
-    config, receipt, out = exported("flow")
+    config, receipt, out = exported("vae")
     card = (out / "MODEL_CARD.md").read_text()
     assert (
         "as configured for the simulator; not measured: the training shards do not all exist any more" in card
