@@ -70,7 +70,10 @@ def _naming(reader: BaseReader, path: Path) -> Iterator[None]:
     except reader.damaged as error:
         if isinstance(error, OSError) and error.errno is not None:  # the disk failed, not the file
             raise
-        raise FormatError(f"{path}: cannot be read whole ({type(error).__name__}: {error})") from error
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        raise FormatError(
+            f"{path}: cannot be read whole ({text}); it is damaged or of another format; have it made again"
+        ) from error
 
 
 def _rows_of_file(rows: Any) -> Any:
