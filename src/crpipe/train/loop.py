@@ -47,7 +47,7 @@ MOVING_AVERAGE_STEPS = 500
 class Trainer:
     """Trains one link to its end or to a stop request; a snapshot then resumes exactly.
 
-    start: the checkpoint that the link starts from, of the link before it or of ``train.init_from``; None:
+    start: the checkpoint that the link starts from, of the link before it or of ``train.pretrained``; None:
     fresh weights.
     """
 
@@ -72,7 +72,7 @@ class Trainer:
         if not self.loader.events:
             progress.message(plan.nothing_to_train_on())
         plan.use_histograms(workload, layout)
-        if train.validate_steps or isinstance(workload, Calibrates):
+        if train.validate_every or isinstance(workload, Calibrates):
             plan.check_validation()
         self.loggers = find_loggers(train.loggers)
         check_weighted(workload, train.workload, layout)
@@ -106,7 +106,7 @@ class Trainer:
         or too many steps in a row are not finite; the last good snapshot is then kept.
         """
         train = self.train
-        # Restore: a snapshot of this link, the checkpoint of the link before, or what train.init_from names.
+        # Restore: a snapshot of this link, the checkpoint of the link before, or what train.pretrained names.
         self._restore()
         counters = self.state.counters
         with self._open_outputs() as self.outputs, closing(self._groups()) as groups:
@@ -140,7 +140,7 @@ class Trainer:
         """Restore the state where training goes on.
 
         In this order: the newest good snapshot of this key, the checkpoint of the link before, that of
-        train.init_from, fresh weights.
+        train.pretrained, fresh weights.
         """
         name, say = self.link.name, self.progress.message
         self.numerics = self.world.gather(numerics(self.world))

@@ -17,7 +17,7 @@ from crpipe.contract.cases import Case
 from crpipe.contract.checks import CHECKS
 from crpipe.contract.probe import check_first_job, outcomes
 from crpipe.contract.trainings import tiny_campaign
-from crpipe.core.errors import CrpipeError
+from crpipe.core.errors import ConfigError, CrpipeError
 from crpipe.train.link import train_link
 from told import Told
 
@@ -167,8 +167,8 @@ def lab(tmp_path, monkeypatch):
         tree = {
             "run": "small",
             "source": source,
-            "ranges": {"first": 0, "last": 1, "step": 2},
-            "load": {"batch_events": 20},
+            "ranges": {"first": 0, "last": 1, "size": 2},
+            "load": {"batch_size": 20},
             "train": {"workload": f"{module}:HitEnergy", "device": "cpu", "threads": 1},
         }
         (tmp_path / "crpipe.yaml").write_text(yaml.safe_dump(tree))
@@ -211,8 +211,8 @@ def test_what_passes_what_is_not_there_and_how_fast_it_trains(lab):
 
 def test_the_verb_of_earlier_versions_names_its_successor():
     done = CliRunner().invoke(app, ["probe", "--steps", "5"])
-    assert done.exit_code == 2
-    assert "crpipe probe is now crpipe plan --probe, with the same options" in done.output
+    assert isinstance(done.exception, ConfigError)
+    assert str(done.exception) == "crpipe probe is now crpipe plan --probe, with the same options"
 
 
 def changed(config, workload):
@@ -228,8 +228,8 @@ def campaign_of(module, folder):
     tree = {
         "run": "small",
         "source": source,
-        "ranges": {"first": 0, "last": 1, "step": 2},
-        "load": {"batch_events": 20},
+        "ranges": {"first": 0, "last": 1, "size": 2},
+        "load": {"batch_size": 20},
         "train": {"workload": f"{module}:HitEnergy"},
     }
     return tiny_campaign(Case(validate(tree)), folder)

@@ -32,7 +32,7 @@ PLAN = {
     "listed_now": None,
     "file": {
         *("name", "reader", "columns", "files", "bytes", "events", "items"),
-        *("rows", "groups", "largest", "below", "doubt", "notes", "values", "doubts"),
+        *("rows", "groups", "largest", "below", "recommended", "doubt", "notes", "values", "doubts"),
     },
     "files": None,
     "bytes": None,
