@@ -181,10 +181,12 @@ def called_now(recorded: str) -> str:
 
 
 def renamed(dotted: str) -> str:
-    """Return the new name of a key, or of a module, that an earlier version had."""
+    """Return the new name of a key or module of before, or what holds in place of one that is gone."""
     names = yaml.safe_load(files("crpipe.config").joinpath("renamed.yaml").read_text())
     new = (names | _CALLED_NOW).get(dotted)
-    return f"; it is now called {new}" if new else ""
+    if not new:
+        return ""
+    return f"; it is {new}" if new.startswith("gone") else f"; it is now called {new}"
 
 
 def _offer(module: ModuleType, class_name: str) -> str:

@@ -205,7 +205,6 @@ class NotifySection(Section):
     stall_minutes: float = key(
         60.0, "a campaign that wrote nothing for this long is stalled, in minutes", gt=0
     )
-    timeout_s: float = key(60.0, "longest time that one of these commands may take, in seconds", gt=0)
 
 
 class SyncSection(Section):
@@ -412,9 +411,10 @@ class TrainSection(Section):
         False, "stop at the first operation whose gradient is not finite, and name it; very slow"
     )
     histogram_steps: int = key(500, "steps between histograms in TensorBoard; 0: none", ge=0)
-    warn_loss: float = key(300.0, "a loss beyond ± this is warned about", gt=0)
     stop_loss: float = key(
-        1000.0, "a loss beyond ± this stops the training after the last good snapshot", gt=0
+        1000.0,
+        "a loss beyond ± this stops the training after the last good snapshot; 0.3 of it warns",
+        gt=0,
     )
     max_skipped: int = key(20, "non-finite steps in a row that stop the training", ge=1)
     lease_wait_s: float = key(120.0, "how long to wait for another job on the same range, in seconds", ge=0)

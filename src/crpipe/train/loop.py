@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 Group = list[tuple["Events", "Cursor"]]
 Ready = dict["Cursor", list["Micro"]]
 MOVING_AVERAGE_STEPS = 500
+WARN_SHARE = 0.3  # of train.stop_loss
 
 
 class Trainer:
@@ -338,7 +339,7 @@ class Trainer:
             self.outputs.histograms(step, arrays)
 
     def _check_loss_limits(self, values: Mapping[str, float]) -> None:
-        """Warn of a loss beyond train.warn_loss; raise DivergenceError beyond train.stop_loss."""
+        """Warn of a loss near train.stop_loss; raise DivergenceError beyond train.stop_loss."""
         step, train = self.state.counters.step, self.train
         for phase in self.state.phases:
             name = f"{phase.name}/{phase.watched_metric}"
@@ -349,8 +350,8 @@ class Trainer:
                     f"link {self.link.name}, {text} ± {train.stop_loss:g} (train.stop_loss); the last good "
                     "snapshot is kept; lower the learning rates in a new run from a checkpoint"
                 )
-            if abs(value) > train.warn_loss:
-                self.progress.message(f"warning: {text} ± {train.warn_loss:g} (train.warn_loss)")
+            if abs(value) > (limit := WARN_SHARE * train.stop_loss):
+                self.progress.message(f"warning: {text} ± {limit:g} ({WARN_SHARE} of train.stop_loss)")
 
     def _throttle(self) -> None:
         """Decide with the means of the steps since the last decision, whatever train.log_steps is."""

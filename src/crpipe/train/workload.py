@@ -69,7 +69,7 @@ class Phase:
     repeat: optimizer steps of this phase within one training step, one batch each (train.fresh_batches).
     average: whether this phase's parameters enter the averaged (EMA) weights.
     smoothed: metrics that are also logged as a moving average over 500 steps.
-    watched_metric: metric compared with train.warn_loss and train.stop_loss, where the loss itself may be
+    watched_metric: metric compared with train.stop_loss, where the loss itself may be
         large for good reasons.
     schedule: course of this phase's learning rate; None: that of section train.schedule.
     frozen: some of ``params`` that do not change in the first ``frozen_steps`` steps of the training. A phase

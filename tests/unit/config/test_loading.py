@@ -468,3 +468,8 @@ def test_records_keep_the_names_of_before():
     assert {"split.threshold", "load.batch_events", "train.epochs", "train.schedule"} < {*keys}
     assert {"train.warmup_steps", "train.validate_steps", "train.keep_best", "train.stop_after"} < {*keys}
     assert [called_now(name) for name in ("train.epochs", "seed")] == ["train.passes_per_link", "seed"]
+
+
+def test_a_key_that_is_gone_is_refused_with_what_holds_in_its_place():
+    with pytest.raises(ConfigError, match=r"unknown key; it is gone, 0.3 of train.stop_loss"):
+        load_config([], ["train.warn_loss=3"])

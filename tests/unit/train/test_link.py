@@ -259,11 +259,12 @@ def test_too_many_bad_steps_stop_and_are_not_repeated(tmp_path):
 
 
 @pytest.mark.parametrize(("watched", "warns"), [("loss", True), ("small", False)])
-def test_a_watched_metric_beyond_its_limit_is_warned_of(tmp_path, watched, warns):
-    _, _, told = train(toy_config(tmp_path, model={"watched": watched}, train={"warn_loss": 1e-5}))
+def test_a_watched_metric_beyond_its_limit_is_warned_of(tmp_path, monkeypatch, watched, warns):
+    monkeypatch.setattr("crpipe.train.loop.WARN_SHARE", 1e-8)
+    _, _, told = train(toy_config(tmp_path, model={"watched": watched}))
     assert "critic/loss = " in told
     assert ("generator/" in told) == warns
-    assert "train.warn_loss" in told
+    assert "of train.stop_loss)" in told
 
 
 def test_a_watched_metric_beyond_its_limit_stops_after_its_row_is_written(tmp_path):
