@@ -155,11 +155,11 @@ def lay_out(folder: Path, ranges: int, **sections: Any) -> None:
         (folder / name).symlink_to(ROOT / name)
     shutil.copy(ROOT / "config" / "config.yaml", folder / "config")
     tree: dict[str, Any] = {
-        "source": {"uri": "synthetic://", "look_ahead": ranges},
+        "source": {"uri": "synthetic://", "prefetch_ranges": ranges},
         "simulator": TINY,
         "ranges": {"last": ranges * 1000 - 1},
-        "split": {"threshold": 40, "validation_fraction": 0.2},
-        "load": {"batch_events": 32, "budget_items": 2000, "prefetch": 0},
+        "split": {"outlier_above": 40, "validation_fraction": 0.2},
+        "load": {"batch_size": 32, "max_items": 2000, "prefetch": 0},
         "train": {"log_steps": 1, "threads": 1, "device": "cpu"},
         "model": {"hidden": 8},
         "resources": {"stage": JOB, "split": JOB, "train": JOB},

@@ -38,10 +38,10 @@ def shards(raw: Path) -> Path:
         "train.workload": "crpipe.workloads.direction:FlatTransformer",
         "ranges.first": 1,
         "ranges.last": last,
-        "ranges.step": last,
-        "split.threshold": 1_000_000,
+        "ranges.size": last,
+        "split.outlier_above": 1_000_000,
         "split.validation_fraction": 0,
-        "train.validate_steps": 0,
+        "train.validate_every": 0,
         "results": raw / "results",
         "runs": raw / "runs",
     }

@@ -45,7 +45,7 @@ def crpipe(folder: Path, geometry: Path, collate: str, workers: int) -> Epoch:
 
     def flat(pair: Any) -> Any:
         events, _ = pair
-        groups = micro_batches(workload.size(events), load.budget_items)
+        groups = micro_batches(workload.size(events), load.max_items)
         return events, [workload.collate(events, index, (1,)) for index in groups]
 
     def epoch() -> Iterator[Any]:

@@ -63,7 +63,7 @@ def prepare(
     torch.manual_seed(1)
     place = torch.device(device)
     state = TrainState(workload.model(), workload.phases(), 1, place)
-    load = LoadSection(batch_events=batch_events, budget_items=2_000_000)
+    load = LoadSection(batch_size=batch_events, max_items=2_000_000)
     train = TrainSection(precision=precision)
     return workload, Stepper(train, load, workload, state, World(0, 1, place), Meter(place))
 

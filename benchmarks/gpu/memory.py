@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LARGEST = 1_000_000  # items of an event
 STEPS = 5000
 PARTS = 10  # the run is looked at so often
-WHOLE = {"model": {"max_muons": 0}, "load": {"budget_items": 2_000_000}}
+WHOLE = {"model": {"max_muons": 0}, "load": {"max_items": 2_000_000}}
 
 
 def varying_events(number: int, pool: np.ndarray[Any, Any], most: int) -> Events:

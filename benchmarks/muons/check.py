@@ -28,8 +28,8 @@ def configured(root: Path, files: int) -> Config:
             "results": root / "results",
             "runs": root / "runs",
             "ranges.last": files - 1,
-            "ranges.step": files,
-            "split.threshold": 10_000,
+            "ranges.size": files,
+            "split.outlier_above": 10_000,
             "split.workers": 1,
         }
     )

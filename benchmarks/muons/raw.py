@@ -118,7 +118,7 @@ def staged_split(folder: Path) -> tuple[Config, Callable[[], Counts]]:
         {
             "results": results,
             "split.workers": 1,
-            "split.threshold": 50_000,
+            "split.outlier_above": 50_000,
             "ranges.last": 999,
             "source.reader": READER,
         }

@@ -98,7 +98,7 @@ def tree_of(
         groups = size * math.ceil(setting.events * setting.mean_muons / size / budget)
         pairs = round(setting.gp_max_pairs / setting.mean_muons / groups)
         model |= {"gp_every": setting.gp_every, "gp_max_pairs": pairs}
-    load = {"batch_events": setting.events, "budget_items": budget}
+    load = {"batch_size": setting.events, "max_items": budget}
     return {"model": model, "load": load, "train": {"fresh_batches": False, "precision": precision}}
 
 
@@ -111,7 +111,7 @@ def ours(setting: Setting, precision: str, world: World, **model: Any) -> Step:
     keep_freed_memory()
     config, stepper = stepper_of(tree_of(setting, world, precision, **model), world)
     losses = itertools.count()
-    micro = len(micro_batches(stepper.workload.size(batches[0]), config.load.budget_items))
+    micro = len(micro_batches(stepper.workload.size(batches[0]), config.load.max_items))
 
     def one_in(every: int, _: torch.Generator) -> bool:
         """Take penalties in the first of every few critic steps, as the earlier system does."""

@@ -39,16 +39,16 @@ SETTINGS: dict[str, object] = {
     "source.uri": "raw/{range}/*.parquet",
     "source.reader": READER,
     "train.workload": MUON_GAN,
-    "ranges.step": RANGE_FILES,
-    "split.threshold": 300,
+    "ranges.size": RANGE_FILES,
+    "split.outlier_above": 300,
     "split.validation_fraction": 0.8,
     "split.workers": 1,
-    "load.batch_events": 512,
+    "load.batch_size": 512,
     "model.multiplicity_learning_rate": 0.01,
     "train.device": "cpu",
     "train.threads": 1,
-    "train.epochs": 1,
-    "train.validate_steps": 0,
+    "train.passes_per_link": 1,
+    "train.validate_every": 0,
 }
 SIZES = (10_000, 100_000, 1_000_000)
 SECTIONS = {"evaluate": ("evaluate",), "predict": ("predict",), "generate": ("generate", PEER)}

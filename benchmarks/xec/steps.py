@@ -65,7 +65,7 @@ def ours(
     torch.manual_seed(1)
     device = torch.device(place)
     state = TrainState(workload.model(), workload.phases(), 1, device)
-    train = TrainSection(clip_norm=CLIP, ema=AVERAGE, precision=precision)
+    train = TrainSection(gradient_clip_norm=CLIP, ema_decay=AVERAGE, precision=precision)
     load = LoadSection(batch_events=len(groups[0][0]))
     stepper = Stepper(train, load, workload, state, World(0, 1, device), Meter(device))
     return state.model, steppers.prepared_steps(stepper, groups)

@@ -460,7 +460,7 @@ CHECKPOINTS = [
 
 
 def campaign_of(folder):
-    config = CampaignFiles(folder, 8, ("train.ranges_per_link=2", "train.rounds=2")).config
+    config = CampaignFiles(folder, 8, ("train.ranges_per_link=2", "train.passes=2")).config
     return Campaign.open(config, layout="recorded")
 
 

@@ -62,10 +62,10 @@ def small(name, **changes):
 
 
 def muons():
-    """Outliers, validation, keep_best, two rounds."""
+    """Outliers, validation, a monitor, two passes."""
     settings = yaml.safe_load((ROOT / "tests" / "integration" / "tiny.yaml").read_text())
     settings["ranges"]["last"] = 3
-    settings["train"] |= {"rounds": 2, "epochs": 2, "validate_steps": 4, "keep_best": "critic/loss"}
+    settings["train"] |= {"passes": 2, "passes_per_link": 2, "validate_every": 4, "monitor": "critic/loss"}
     settings["split"] |= {"test_fraction": 0.1, "histograms": {"energy_gev": [1e4, 1e7, 6]}}
     return settings
 
@@ -86,7 +86,7 @@ def muons_hdf5():
         "lease_wait_s": 60,
     }
     del settings["simulator"], settings["split"]["histograms"]
-    settings["train"] |= {"rounds": 1, "keep_best": "", "validate_steps": 0}
+    settings["train"] |= {"passes": 1, "monitor": "", "validate_every": 0}
     return settings
 
 
@@ -96,7 +96,7 @@ def direction():
         "direction-demo",
         simulator={"events_per_file": 150},
         ranges={"first": 1, "last": 2},
-        train={**SMALL, "epochs": 1, "validate_steps": 4},
+        train={**SMALL, "passes_per_link": 1, "validate_every": 4},
         model={"width": 16, "layers": 1, "feedforward": 16},
         evaluate={"events": 200},
     )
@@ -108,8 +108,8 @@ def xenon():
         "xec-demo",
         simulator={"events_per_file": 60},
         ranges={"first": 1, "last": 2},
-        train={**SMALL, "epochs": 1, "validate_steps": 2},
-        load={"batch_events": 16, "budget_items": 76160},
+        train={**SMALL, "passes_per_link": 1, "validate_every": 2},
+        load={"batch_size": 16, "max_items": 76160},
         evaluate={"events": 100, "batch_events": 20},
     )
 
@@ -122,7 +122,7 @@ def outside():
     write_files("raw", 4)
     for path in Path("raw").iterdir():
         os.utime(path, (1.7e9, 1.7e9))
-    return HITS | {"run": "tiny", "train": HITS["train"] | {"epochs": 2}}
+    return HITS | {"run": "tiny", "train": HITS["train"] | {"passes_per_link": 2}}
 
 
 CAMPAIGNS = {each.__name__: each for each in (muons, muons_hdf5, direction, xenon, outside)}
@@ -197,20 +197,20 @@ check --export none
 report --out none/report.html
 plan --config none.yaml
 plan --set split.treshold=3
-plan --set split.threshold=-1
-plan --set split.threshold=many
+plan --set split.outlier_above=-1
+plan --set split.outlier_above=many
 plan --set split=3
 plan --set nothing
 plan --set source.reader=none:None
 plan --set train.workload=crpipe.workloads.muons:None
 plan --set ranges.last=x
-plan --set ranges.step=0
+plan --set ranges.size=0
 plan --set train.device=tpu
 plan --set model.none=1
 plan --set train.optimizer=none
 plan --set split.validation_fraction=2
 train 0000000-0000001 --set seed=7
-split 0000000-0000001 --set split.threshold=41
+split 0000000-0000001 --set split.outlier_above=41
 """
 
 

@@ -19,7 +19,7 @@ def test_every_command_of_the_page_runs_as_it_stands(cluster, tmp_path):
     campaign = Campaign.begin(tmp_path / "campaign")
     path = campaign.folder / "config" / "config.yaml"
     tree = read_tree([path, TINY])[0]
-    tree |= {"run": "default", "ranges": {"first": 0, "last": 2999, "step": 1000, "skip": []}}
+    tree |= {"run": "default", "ranges": {"first": 0, "last": 2999, "size": 1000, "skip": []}}
     path.write_text(yaml.safe_dump(tree))
     places = os.pathsep.join(map(str, (BIN, cluster.bin, "/usr/bin", "/bin")))
     variables = environment({"PATH": places, "TMUX_TMPDIR": str(tmp_path)})

@@ -19,8 +19,8 @@ def test_every_file_and_command_of_the_page_works_as_it_is_written(tmp_path):
     campaign = Campaign.begin(tmp_path / "campaign")
     path = campaign.folder / "config" / "config.yaml"
     tree = read_tree([path, TINY])[0]
-    tree |= {"run": "default", "ranges": {"first": 0, "last": 2999, "step": 1000, "skip": []}}
-    tree["train"]["epochs"] = 2
+    tree |= {"run": "default", "ranges": {"first": 0, "last": 2999, "size": 1000, "skip": []}}
+    tree["train"]["passes_per_link"] = 2
     path.write_text(yaml.safe_dump(tree))
     follow(BLOCKS, campaign.folder)
     runs = campaign.folder / "runs"

@@ -25,8 +25,8 @@ def watched(tmp_path_factory):
     variables = {"WATCHED": str(seen), "PYTHONPATH": ":".join(map(str, paths))}
     campaign = Campaign(begun.folder, variables)
     campaign.change(
-        train={"workload": "watched:Watched", "epochs": 1, "warmup_steps": 1},
-        split={"threshold": THRESHOLD, "validation_fraction": 0.2, "test_fraction": 0.2},
+        train={"workload": "watched:Watched", "passes_per_link": 1, "schedule": {"warmup_steps": 1}},
+        split={"outlier_above": THRESHOLD, "validation_fraction": 0.2, "test_fraction": 0.2},
         simulator={"showers_per_file": 20},
         evaluate={"events": 10_000},
     )

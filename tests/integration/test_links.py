@@ -34,7 +34,7 @@ def figure_of_the_chain(campaign):
 def whole(split, tmp_path_factory):
     """All ranges in one link, trained without any disturbance."""
     campaign = split.copy(tmp_path_factory.mktemp("whole") / "campaign")
-    campaign.change(train={"ranges_per_link": 0, "epochs": 12})
+    campaign.change(train={"ranges_per_link": 0, "passes_per_link": 12})
     campaign.snakemake("train_all")
     return campaign
 
@@ -43,7 +43,7 @@ def whole(split, tmp_path_factory):
 def ended(split, tmp_path_factory):
     """A link for each range, and the outliers; the learning rate has reached its end."""
     campaign = split.copy(tmp_path_factory.mktemp("ended") / "campaign")
-    campaign.change(train={"epochs": 1})
+    campaign.change(train={"passes_per_link": 1})
     campaign.snakemake("train_outliers")
     return campaign
 
@@ -52,13 +52,13 @@ def ended(split, tmp_path_factory):
 def level(split, tmp_path_factory):
     """A link for each range and a constant learning rate."""
     campaign = split.copy(tmp_path_factory.mktemp("level") / "campaign")
-    campaign.change(train={"schedule": "constant", "epochs": 1})
+    campaign.change(train={"schedule": {"shape": "constant"}, "passes_per_link": 1})
     campaign.snakemake("train_all")
     return campaign
 
 
 def test_two_ranges_in_a_link_over_two_rounds_are_one_command(begun):
-    begun.change(train={"ranges_per_link": 2, "rounds": 2, "epochs": 1})
+    begun.change(train={"ranges_per_link": 2, "passes": 2, "passes_per_link": 1})
     begun.snakemake()
     links = [PAIR, REST, f"{PAIR}.2", f"{REST}.2", "outliers"]
     receipts = begun.receipts(links)
@@ -77,7 +77,7 @@ def test_two_ranges_in_a_link_over_two_rounds_are_one_command(begun):
         begun.times("start", "stage"),
         *(begun.times("finished", verb) for verb in ("split", "train")),
     )
-    assert split[RANGES[0]] < staged[RANGES[1]]  # source.look_ahead is 1: raw copies of one range at a time
+    assert split[RANGES[0]] < staged[RANGES[1]]  # source.prefetch_ranges is 1: raw copies of one range
     assert staged[RANGES[1]] < trained[PAIR]  # the ranges of one link wait for no training
     text = begun.crpipe("status").stdout
     assert "4 of 4 links trained" in text
@@ -94,7 +94,7 @@ def test_a_link_of_all_ranges_sees_every_event_and_again_does_nothing(whole):
 
 def test_killed_inside_a_link_of_several_ranges_it_ends_in_the_same_bytes(whole, split, tmp_path):
     campaign = split.copy(tmp_path / "campaign")
-    campaign.change(train={"ranges_per_link": 0, "epochs": 12})
+    campaign.change(train={"ranges_per_link": 0, "passes_per_link": 12})
     store = campaign.run / "store" / WHOLE
     with campaign.running("train_all") as head:
         deadline = time.monotonic() + 300
@@ -117,7 +117,7 @@ def test_killed_inside_a_link_of_several_ranges_it_ends_in_the_same_bytes(whole,
 
 def test_a_bad_range_inside_a_link_is_skipped_by_name(split, tmp_path):
     campaign = split.copy(tmp_path / "campaign")
-    campaign.change(train={"ranges_per_link": 0, "epochs": 1})
+    campaign.change(train={"ranges_per_link": 0, "passes_per_link": 1})
     shard = campaign.results / "shards" / RANGES[1] / "train-00000.muons.parquet"
     shard.write_bytes(flipped(shard.read_bytes(), shard.stat().st_size // 3))
     done = campaign.snakemake("train_all", check=False)
@@ -138,10 +138,10 @@ def test_ranges_are_added_to_a_finished_campaign_with_the_key_that_the_refusal_p
     before = campaign.contents()
     campaign.change(ranges={"last": 7})
     told = refused(campaign)
-    assert "\n  train.horizon_ranges: 3\n" in told
-    assert "is trained at the final rate (train.decay_to: 0.05)" in told
+    assert "\n  train.schedule.horizon_ranges: 3\n" in told
+    assert "is trained at the final rate (train.schedule.decay_to: 0.05)" in told
     assert campaign.contents() == before
-    campaign.change(train={"horizon_ranges": 3})
+    campaign.change(train={"schedule": {"horizon_ranges": 3}})
     assert campaign.jobs("train_all") == dict.fromkeys(
         ("list_range", "stage", "split", "train", "train_all"), 1
     )
@@ -159,7 +159,7 @@ def test_a_constant_learning_rate_accepts_more_ranges_and_then_more_rounds(level
     assert campaign.jobs("train_all") == dict.fromkeys(
         ("list_range", "stage", "split", "train", "train_all"), 1
     )
-    campaign.change(ranges={"last": 5}, train={"rounds": 2})
+    campaign.change(ranges={"last": 5}, train={"passes": 2})
     assert campaign.jobs("train_all") == {"train": 3, "train_all": 1}
     campaign.change(ranges={"last": 7})
     campaign.snakemake("train_all")

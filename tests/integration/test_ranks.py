@@ -79,8 +79,8 @@ def test_any_number_of_ranks_sees_the_same_validation_numbers(tmp_path):
     found = []
     for ranks in (1, 2, 3):
         root = tmp_path / str(ranks)
-        site = {"validate_steps": 5, "validate_events": 50, "keep_best": "score"}
-        load = {"batch_events": 7}  # many blocks, not the same number on every rank
+        site = {"validate_every": 5, "validate_events": 50, "monitor": "score"}
+        load = {"batch_size": 7}  # many blocks, not the same number on every rank
         config = toy_config(root, model={"rate": 0.0}, train=site, load=load)
         train(config, root, ranks=ranks)
         rows = read_metrics(config.paths().store(FIRST) / "metrics.jsonl")
@@ -101,7 +101,7 @@ def test_any_number_of_ranks_fits_and_calibrates_alike(tmp_path):
     for ranks in (1, 2):
         root = tmp_path / str(ranks)
         config = toy_config(
-            root, model={"rate": 0.0}, train={"workload": "toy:FittedToy"}, load={"batch_events": 7}
+            root, model={"rate": 0.0}, train={"workload": "toy:FittedToy"}, load={"batch_size": 7}
         )
         weights = train(config, root, ranks=ranks)[1]["model"]
         fitted.append({name: each.tolist() for name, each in weights.items() if name.startswith("fitted.")})
@@ -110,7 +110,7 @@ def test_any_number_of_ranks_fits_and_calibrates_alike(tmp_path):
 
 
 def test_ranks_stop_early_together(tmp_path):
-    site = {"validate_steps": 1, "keep_best": "score", "stop_after": 2, "epochs": 3}
+    site = {"validate_every": 1, "monitor": "score", "early_stopping_patience": 2, "passes_per_link": 3}
     config = toy_config(tmp_path, model={"rate": 0.0}, train=site)
     receipt, _ = train(config, tmp_path)
     assert receipt["step"] == 3
@@ -148,15 +148,15 @@ def test_a_rank_without_any_event_goes_along(tmp_path):
 
 
 def test_snapshots_keep_their_distance_though_ranks_look_up_at_log_intervals_only(tmp_path):
-    config = toy_config(tmp_path, train={"epochs": 4, "log_steps": 2, "snapshot_steps": 3})
+    config = toy_config(tmp_path, train={"passes_per_link": 4, "log_steps": 2, "snapshot_steps": 3})
     train(config, tmp_path)
     noted = [row for row in Journal(config.paths().train_journal()).rows() if row["what"] == "snapshot"]
     assert [row["step"] for row in noted] == [4, 6, 10, 12]
 
 
 def test_a_killed_rank_ends_the_job_and_the_next_attempt_resumes(tmp_path):
-    config = toy_config(tmp_path, train={"epochs": 60, "log_steps": 4, "snapshot_steps": 8})
-    whole = toy_config(tmp_path / "whole", train={"epochs": 60, "log_steps": 4, "snapshot_steps": 8})
+    config = toy_config(tmp_path, train={"passes_per_link": 60, "log_steps": 4, "snapshot_steps": 8})
+    whole = toy_config(tmp_path / "whole", train={"passes_per_link": 60, "log_steps": 4, "snapshot_steps": 8})
     expected, _ = train(whole, tmp_path / "whole")
     job = subprocess.Popen(
         command(config, tmp_path, FIRST, 2), env=environment(), stderr=subprocess.PIPE, text=True

@@ -30,7 +30,7 @@ def whole(cluster, tmp_path_factory):
     """A campaign from the first listing to the figures, on its way while the other tests run."""
     begun = Campaign.begin(tmp_path_factory.mktemp("whole") / "begun")
     campaign = on_cluster(begun, cluster, tmp_path_factory.mktemp("whole") / "campaign")
-    configure(campaign, **{"source.look_ahead": 3})
+    configure(campaign, **{"source.prefetch_ranges": 3})
     with campaign.running(SLURM) as head:
         yield campaign, head
 

@@ -190,7 +190,7 @@ def test_the_disk_of_the_runs_is_full(campaign, same):
 
 def test_only_what_failed_for_good_and_its_successors_are_done_again(campaign, undisturbed):
     """The middle range is damaged; the last one's data are made all the same; the error says what to do."""
-    configure(campaign, **{"source.look_ahead": 2})
+    configure(campaign, **{"source.prefetch_ranges": 2})
     made = [campaign.results / place / LAST for place in ("shards", "outliers", "multiplicity")]
     for place in made:
         shutil.rmtree(place, ignore_errors=True)

@@ -14,7 +14,7 @@ from runs import Campaign
 
 pytestmark = pytest.mark.timeout(1800)
 
-SHORT = {"epochs": 1, "warmup_steps": 1}
+SHORT = {"passes_per_link": 1, "schedule": {"warmup_steps": 1}}
 
 
 def begin(tmp_path, *, last=1, train=SHORT, **sections):
@@ -86,7 +86,7 @@ def test_two_held_out_showers_no_outlier_and_a_range_without_any_muon(tmp_path):
         tmp_path,
         last=3,
         source={"uri": f"file://{raw}/{{range}}/*.parquet"},
-        split={"threshold": 10**9, "validation_fraction": 0.0, "validation_files": [1]},
+        split={"outlier_above": 10**9, "validation_fraction": 0.0, "validation_files": [1]},
     )
     assert "held out files 1 (split.validation_files) an evaluation needs at least 10" in says(
         campaign, "plan"
@@ -143,7 +143,7 @@ def test_outliers_alone_are_a_campaign(tmp_path):
     """With every event above the threshold the bulk is empty, and the held-out events are all outliers."""
     campaign = begin(
         tmp_path,
-        split={"threshold": 1},
+        split={"outlier_above": 1},
         simulator={"energy_min_gev": 1e6, "depth_max_m": 1200.0, "showers_per_file": 4},
     )
     finish(campaign)

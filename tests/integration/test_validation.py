@@ -10,7 +10,12 @@ from runs import LINKS, children, kill, verb_of
 
 pytestmark = pytest.mark.timeout(900)
 
-TRAIN = {"validate_steps": 2, "validate_events": 40, "keep_best": "score_log_energy", "stop_after": 4}
+TRAIN = {
+    "validate_every": 2,
+    "validate_events": 40,
+    "monitor": "score_log_energy",
+    "early_stopping_patience": 4,
+}
 
 
 def judged(split, folder):
@@ -53,6 +58,6 @@ def test_a_killed_campaign_with_validation_ends_with_the_same_bytes(split, tmp_p
     assert results(killed) == results(calm)
     for link in LINKS:
         row = json.loads((calm.run / "ranges" / f"{link}.best.json").read_text())
-        assert row["metric"] == TRAIN["keep_best"]
+        assert row["metric"] == TRAIN["monitor"]
         assert (calm.run / "store" / link / row["checkpoint"]).exists()
     assert "validation" in calm.crpipe("status").stdout

@@ -82,7 +82,7 @@ def test_a_finished_campaign_has_nothing_to_do_for_any_target(finished):
 def test_staging_waits_for_the_split_and_for_training_one_range_further_back(finished, split):
     for campaign in (finished, split):
         staged, done = campaign.times("start", "stage"), campaign.times("finished", "split")
-        for earlier, name in pairwise(RANGES):  # source.look_ahead is 1
+        for earlier, name in pairwise(RANGES):  # source.prefetch_ranges is 1
             assert done[earlier] < staged[name]
     assert finished.times("finished", "train")[RANGES[0]] < finished.times("start", "stage")[RANGES[2]]
 
@@ -145,7 +145,7 @@ def test_the_workflow_reads_the_files_that_the_verbs_read(begun, variable, words
     [
         (
             "source: {look_ahed: 3}",
-            "config/tiny.yaml: source.look_ahed: unknown key; did you mean source.look_ahead?",
+            "config/tiny.yaml: source.look_ahed: unknown key; did you mean source.prefetch_ranges?",
         ),
         ("ranges: {last: 5}", "ranges: 0..5 is not a whole number of steps of 1000; correct ranges.last"),
         ("seed: many", "config/tiny.yaml: seed: 'many'"),
@@ -163,8 +163,8 @@ def test_a_configuration_changed_under_a_campaign_is_refused_before_any_job(fini
     campaign = finished.copy(tmp_path / "campaign")
     before = campaign.contents()
     for change, said in (
-        ("'split={threshold: 7}'", "split.threshold"),
-        ("'train={epochs: 9}'", "train.epochs"),
+        ("'split={outlier_above: 7}'", "split.outlier_above"),
+        ("'train={passes_per_link: 9}'", "train.passes_per_link"),
     ):
         done = campaign.snakemake(f"--config {change}", check=False)
         assert done.returncode == 2
@@ -221,7 +221,7 @@ def test_a_bad_file_that_is_made_anew_is_taken_without_copying_the_others_again(
 
 
 def test_a_second_workflow_in_the_same_directory_is_refused_by_name(begun):
-    begun.change(train={"epochs": 10_000})  # the first one works for longer than the second one waits for it
+    begun.change(train={"passes_per_link": 10_000})  # longer than the second one waits for it
     with begun.running() as head:
         deadline = time.monotonic() + 60
         while not (begun.folder / ".snakemake" / "head" / "lease").exists() and time.monotonic() < deadline:
@@ -261,7 +261,7 @@ def test_where_there_are_no_locks_workflow_and_jobs_are_refused_by_name(split, t
 @pytest.mark.compiler
 def test_a_second_workflow_on_another_host_is_refused_where_locks_are_local(begun, tmp_path):
     """Another host name, and a flock that succeeds for everyone: as on a file system with local locks."""
-    begun.change(train={"epochs": 10_000})  # the first one works for longer than the second one waits for it
+    begun.change(train={"passes_per_link": 10_000})  # longer than the second one waits for it
     local = Campaign(begun.folder, with_flock(tmp_path, "return 0"))
     far = ["unshare", "--uts", "sh", "-c", 'hostname far && exec "$@"', "-", *local.command("")]
     lease = begun.folder / ".snakemake" / "head" / "lease"
@@ -283,13 +283,13 @@ def test_a_second_workflow_on_another_host_is_refused_where_locks_are_local(begu
     assert local.snakemake("--dry-run").returncode == 0
 
 
-def test_another_look_ahead_copies_nothing_again(split, tmp_path):
+def test_another_prefetch_ranges_copies_nothing_again(split, tmp_path):
     """Only the range whose data are gone is staged, though the ranges now wait for others than before."""
     campaign = split.copy(tmp_path / "campaign")
     for place in ("shards", "outliers", "multiplicity"):
         shutil.rmtree(campaign.results / place / RANGES[-1], ignore_errors=True)
     (campaign.results / "ledgers" / f"{RANGES[-1]}.json").unlink()
-    jobs = campaign.jobs("train_all --config 'source={look_ahead: 2}'")
+    jobs = campaign.jobs("train_all --config 'source={prefetch_ranges: 2}'")
     assert (jobs["stage"], jobs["split"], jobs["train"]) == (1, 1, 3)
 
 
@@ -320,7 +320,7 @@ def test_the_page_of_a_campaign_shows_quality_jobs_and_versions(finished, tmp_pa
     ):
         assert word in page
     assert f"<td>{RANGES[0]}</td>" in page
-    assert "<td>train.epochs</td><td>6</td><td>1</td>" in page.replace("\n", "")
+    assert "<td>train.passes_per_link</td><td>6</td><td>1</td>" in page.replace("\n", "")
 
 
 def test_progress_evaluates_every_checkpoint_and_draws_the_chain(finished, tmp_path):
@@ -353,7 +353,7 @@ def test_a_path_is_never_executed_and_nothing_beside_it_is_written(tmp_path):
     for name in ("a", "e,", "a.part"):
         (campaign.folder / name).write_text("of someone else")
     beside = {path for path in tmp_path.rglob("*") if path.is_file()}
-    campaign.change(ranges={"last": 1}, train={"epochs": 1})
+    campaign.change(ranges={"last": 1}, train={"passes_per_link": 1})
     config = campaign.folder / "config" / "tiny.yaml"
     config.write_text(config.read_text() + yaml.safe_dump({"results": HOSTILE, "runs": f"{HOSTILE}/runs"}))
     campaign.snakemake()
@@ -463,7 +463,7 @@ def test_a_hundred_ranges_are_four_hundred_jobs_in_one_chain(begun):
 
 def test_the_end_of_a_long_chain_is_planned_where_nothing_holds_staging_back(begun):
     (begun.folder / "config" / "tiny.yaml").write_text("run: long\n")
-    jobs = begun.jobs("evaluation --config ranges='{last: 699999}' source='{look_ahead: 1000}'")
+    jobs = begun.jobs("evaluation --config ranges='{last: 699999}' source='{prefetch_ranges: 1000}'")
     assert jobs["train"] == 700
 
 
@@ -497,7 +497,7 @@ def test_the_readme_shows_commands_that_work(begun, line):
 @pytest.mark.parametrize("scheduler", ["greedy", "ilp"])
 def test_lower_ranges_come_first_with_either_scheduler(begun, scheduler):
     """Range 1 is staged before range 2, for it is what training waits for."""
-    begun.change(ranges={"last": 7}, source={"look_ahead": 8})
+    begun.change(ranges={"last": 7}, source={"prefetch_ranges": 8})
     names = [f"{place:07d}-{place + 1:07d}" for place in range(0, 8, 2)]
     targets = " ".join(f"results/staged/{name}.parquet" for name in reversed(names))
     begun.snakemake(f"{targets} --cores 1 --scheduler {scheduler}")

@@ -25,9 +25,9 @@ SETTINGS = {
         "reader": "crpipe.workloads.xec.reading.root:RootFiles",
         "tables": {"sensors": "sensors.csv"},
     },
-    "ranges": {"first": 1, "last": 1, "step": 1},
-    "split": {"threshold": SENSORS, "validation_fraction": 0.2},
-    "load": {"batch_events": 2},
+    "ranges": {"first": 1, "last": 1, "size": 1},
+    "split": {"outlier_above": SENSORS, "validation_fraction": 0.2},
+    "load": {"batch_size": 2},
     "train": {"workload": "crpipe.workloads.xec:Regressor", "device": "cpu"},
 }
 
@@ -52,7 +52,7 @@ def wrong_gammas(folder):
 def doubts(plan):
     """Return the warnings of a plan about values, each in one line."""
     lines = re.sub(r"\n {12}", " ", plan.stdout).splitlines()
-    of_steps = re.compile("a link has|train.warmup_steps")
+    of_steps = re.compile("a link has|train.schedule.warmup_steps")
     return [line for line in lines if line.startswith("WARNING") and not of_steps.search(line)]
 
 

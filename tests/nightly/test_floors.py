@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(6 * 3600)]
 
 def held_out(config, seed, folder):
     """The held-out showers of one campaign: one file with as many as its held-out share of all files."""
-    ranges = (config.ranges.last - config.ranges.first + 1) // config.ranges.step
+    ranges = (config.ranges.last - config.ranges.first + 1) // config.ranges.size
     options = AirShowersOptions(**config.options("simulator"))
     showers = ranges * options.files_per_range * options.showers_per_file * config.split.validation_fraction
     of_one = options.model_copy(update={"files_per_range": 1, "showers_per_file": round(showers)})
@@ -39,7 +39,7 @@ def held_out(config, seed, folder):
     AirShowers(of_one).write(name, file, seed, folder / file)
     reader = open_reader(config.source.reader, config.options("reader"))
     events = concatenate(list(reader.rows(folder / file, {})))
-    bulk = np.flatnonzero(events.multiplicity <= config.split.threshold)
+    bulk = np.flatnonzero(events.multiplicity <= config.split.outlier_above)
     chosen = np.random.default_rng([seed, 1]).permutation(bulk)[:EVENTS]
     return options, events.take(chosen)
 

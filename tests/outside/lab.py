@@ -18,12 +18,12 @@ WORDS_OF_OTHERS = re.compile(r"muon|bundle|primar|shower|pulse|sensor", re.IGNOR
 RANGES = ("0000000-0000001", "0000002-0000003")
 COMMON = {
     "run": "first",
-    "ranges": {"first": 0, "last": 3, "step": 2},
-    "load": {"batch_events": 32, "budget_items": 3000, "prefetch": 0},
+    "ranges": {"first": 0, "last": 3, "size": 2},
+    "load": {"batch_size": 32, "max_items": 3000, "prefetch": 0},
     "train": {
-        "epochs": 6,
-        "warmup_steps": 4,
-        "ema": 0.9,
+        "passes_per_link": 6,
+        "schedule": {"warmup_steps": 4},
+        "ema_decay": 0.9,
         "snapshot_steps": 2,
         "log_steps": 1,
         "threads": 1,
@@ -40,7 +40,7 @@ HITS = {
         "tables": {"truth": "raw/truth.parquet", "geometry": "raw/geometry.csv"},
     },
     "reader": {"charge_scale": 1.5},
-    "split": {"threshold": 15, "validation_fraction": 0.25, "shard_items": 1000},
+    "split": {"outlier_above": 15, "validation_fraction": 0.25, "shard_items": 1000},
     "train": {**COMMON["train"], "workload": "hitlab.model:HitPosition"},
     "model": {"hidden": 12},
 }

@@ -13,7 +13,7 @@ START = """\
 about: classes of jets from their particles
 workload: jets.model:JetTagger
 readers: {"jets.reading:ParquetJets": {about: Parquet}, "jets.reading:NpzJets": {about: NPZ}}
-always: {train: {schedule: cosine}, model: {hidden: 24}}
+always: {train: {schedule: {shape: cosine}}, model: {hidden: 24}}
 """
 
 

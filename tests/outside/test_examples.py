@@ -16,7 +16,10 @@ from runs import REPOSITORY
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 EXAMPLES = REPOSITORY / "examples"
 MOST_LINES = 150
-SMALL = {"jets": {"train__epochs": 4}, "calo": {"train__epochs": 5, "evaluate__fresh_groups": 100}}
+SMALL = {
+    "jets": {"train__passes_per_link": 4},
+    "calo": {"train__passes_per_link": 5, "evaluate__fresh_groups": 100},
+}
 
 
 def begin(name, folder, **keys):

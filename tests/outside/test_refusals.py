@@ -49,8 +49,8 @@ BEFORE_ANY_JOB = {
         ["source.simulator", "brokenlab.simulation:OtherTiles", "signal", "tilelab.reading:TileFiles"],
     ),
     "threshold below the size of every event": (
-        changed(TILES, split__threshold=63),
-        ["split.threshold", "63", "64"],
+        changed(TILES, split__outlier_above=63),
+        ["split.outlier_above", "63", "64"],
     ),
     "simulator in the URI": (changed(TILES, source__uri="synthetic://tiles"), ["source.uri", "synthetic://"]),
     "old name of the simulator": (changed(HITS, synthetic={"depths": 1}), ["synthetic", "source.simulator"]),
@@ -276,7 +276,7 @@ def test_events_of_another_size_than_the_fixed_one_are_refused(begin):
 
 
 def test_files_are_counted_once_and_a_shorter_last_range_is_legal(begin):
-    settings = changed(HITS, ranges={"first": 0, "last": "auto", "step": 3})
+    settings = changed(HITS, ranges={"first": 0, "last": "auto", "size": 3})
     lab = begin(settings)
     lab.snakemake("outliers_consolidated")
     ledgers = {path.stem: json.loads(path.read_text()) for path in (lab.results / "ledgers").glob("*.json")}

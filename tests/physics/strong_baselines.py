@@ -51,9 +51,9 @@ def settings(kind, write, folder, files, events, epochs):
     tree = yaml.safe_load((REPOSITORY / "config" / f"{kind}-demo.yaml").read_text())
     tree |= {"run": "measured", "results": str(folder / "results"), "runs": str(folder / "runs")}
     tree["simulator"] = {"events_per_file": events}
-    tree["ranges"] = {"first": 1, "last": files, "step": 1}
+    tree["ranges"] = {"first": 1, "last": files, "size": 1}
     tree["split"] |= {"validation_fraction": 0.1, "test_files": [files]}
-    tree["train"] |= {"epochs": epochs, "device": "cpu", "validate_steps": 500}
+    tree["train"] |= {"passes_per_link": epochs, "device": "cpu", "validate_every": 500}
     if write is None:
         return tree
     raw = folder / "raw"

@@ -40,7 +40,7 @@ def judged(tmp_path_factory):
 
     call(BIN / "snakemake", "train_all", "--configfile", "config/muons-long.yaml")
     sets = [word for key, value in FRESH.items() for word in ("--set", f"{key}={value}")]
-    sets += ["--set", "ranges.last=23", "--set", "ranges.step=12"]
+    sets += ["--set", "ranges.last=23", "--set", "ranges.size=12"]
     call(BIN / "crpipe", *SETTINGS, *sets, "simulate", "1", "--out", "fresh")
     call(sys.executable, JUDGE, "pick", *sorted((folder / "fresh").glob("*.parquet")), "truth.parquet")
     for which, name in (("column", "given.parquet"), ("predicted", "own.parquet")):

@@ -40,7 +40,7 @@ def rows_of(blocks):
 @given(layout=layouts(), files=files, threshold=st.sampled_from([3, 8, 1000]))
 def test_any_layout_splits_and_loads_back_exactly(layout, files, threshold):
     with tempfile.TemporaryDirectory() as root:
-        config = campaign(root, "source.reader=plain_reader:Plain", f"split.threshold={threshold}")
+        config = campaign(root, "source.reader=plain_reader:Plain", f"split.outlier_above={threshold}")
         config = config.model_copy(update={"reader": {"layout": layout.describe()}})
         made = [events_of(layout, multiplicity, seed) for seed, multiplicity in enumerate(files)]
         for number, events in enumerate(made):

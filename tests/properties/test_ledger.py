@@ -53,7 +53,7 @@ raw_files = st.lists(
 options = st.fixed_dictionaries(
     {
         "seed": st.integers(0, 5),
-        "split.threshold": st.sampled_from([1, 10, 20, 10**6]),
+        "split.outlier_above": st.sampled_from([1, 10, 20, 10**6]),
         "split.validation_fraction": st.sampled_from([0, 0.2, 0.6]),
         "split.test_fraction": st.sampled_from([0, 0.1, 0.3]),
         "split.shard_items": st.sampled_from([1000, 10**6]),

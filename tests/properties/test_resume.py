@@ -30,14 +30,14 @@ class Crash(BaseException):
 
 def configure(root, **site):
     """Micro-batches of a few muons, a batch that is not finite; ``site`` must not change the outcome."""
-    load = {"batch_events": 16, "budget_items": 20}
+    load = {"batch_size": 16, "max_items": 20}
     return toy_config(root, load=load, model={"poison_row": 7}, train=site)
 
 
 def configure_frozen(root, **site):
     """Some layers are frozen until step 9, in the second link; the others decay."""
     model = {"poison_row": 7, "frozen_steps": 9, "decay": 0.1, "repeat": 2}
-    return toy_config(root, load={"batch_events": 16, "budget_items": 20}, model=model, train=site)
+    return toy_config(root, load={"batch_size": 16, "max_items": 20}, model=model, train=site)
 
 
 def run_chain(config, strikes=(), profile_steps=0):
@@ -117,7 +117,13 @@ def test_a_killed_chain_ends_bit_identical(undisturbed, strikes, snapshot_steps,
         assert steps == sorted(set(steps))
 
 
-JUDGED = {"validate_steps": 3, "validate_events": 50, "keep_best": "score", "stop_after": 2, "epochs": 2}
+JUDGED = {
+    "validate_every": 3,
+    "validate_events": 50,
+    "monitor": "score",
+    "early_stopping_patience": 2,
+    "passes_per_link": 2,
+}
 
 
 def judged(root, **site):
@@ -166,7 +172,7 @@ def test_a_killed_chain_with_validation_best_and_early_stop_ends_bit_identical(
 
 
 def test_validation_changes_no_weight_and_no_random_number(tmp_path, undisturbed):
-    config = configure(tmp_path, validate_steps=2, validate_events=50, keep_best="generator/loss")
+    config = configure(tmp_path, validate_every=2, validate_events=50, monitor="generator/loss")
     run_chain(config)
     assert outcome(config)[0] == undisturbed[0]
     assert outcome(config)[2] == undisturbed[2]  # the receipts: the checkpoints are the same files
@@ -174,7 +180,7 @@ def test_validation_changes_no_weight_and_no_random_number(tmp_path, undisturbed
 
 def fitted(root, **site):
     """Configure a workload that fits and calibrates; the best checkpoint is calibrated, too."""
-    site = {"workload": "toy:FittedToy", "validate_steps": 4, "keep_best": "score", **site}
+    site = {"workload": "toy:FittedToy", "validate_every": 4, "monitor": "score", **site}
     return configure(root, **site)
 
 
@@ -183,7 +189,7 @@ def test_what_is_fitted_and_calibrated_is_the_same_after_kills(tmp_path):
     whole, killed, unlooked = (tmp_path / name for name in ("whole", "killed", "unlooked"))
     run_chain(fitted(whole))
     run_chain(fitted(killed, snapshot_steps=3), [(3, False), (9, False), (60, True), (110, False)])
-    run_chain(fitted(unlooked, validate_steps=0, keep_best="", validate_events=7))
+    run_chain(fitted(unlooked, validate_every=0, monitor="", validate_events=7))
     assert judged_outcome(fitted(killed)) == judged_outcome(fitted(whole))
     assert outcome(fitted(unlooked))[0] == outcome(fitted(whole))[0]
     kept = []

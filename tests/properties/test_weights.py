@@ -69,7 +69,7 @@ def trained(config, events, weight="", budget=1 << 20, steps=2, workload=None):
     workload = workload or Line()
     state = TrainState(workload.model(), workload.phases(), 1, CPU)
     world, meter = World(0, 1, CPU), Meter(CPU)
-    load = config.load.model_copy(update={"budget_items": budget})
+    load = config.load.model_copy(update={"max_items": budget})
     stepper = Stepper(config.train, load, workload, state, world, meter, weight)
     skipped = [float(stepper.step([(events, Cursor(0, step))], (1,), 1.0)) for step in range(steps)]
     assert not any(skipped)

@@ -179,7 +179,7 @@ class CampaignFiles:
             "train": 380_000,
             "listed": 9_400_000,
         }
-        ledger = {"range": name, "data": data or self.data, "threshold": self.config.split.threshold}
+        ledger = {"range": name, "data": data or self.data, "threshold": self.config.split.outlier_above}
         ledger |= {"events": events, "items": items, "files": _files(quarantined), "balanced": True}
         ledger |= {"quarantined": quarantined, "rejected": _rejected(rejected), "empty": empty}
         ledger |= {"staged": staged_sums(LedgerFiles.from_json(ledger).files).as_json()}
@@ -337,7 +337,7 @@ def linked(root: Path, ranges: int = 8, *overrides: str) -> CampaignFiles:
 
     The first one ended early, and the third one is interrupted; its second range is staged.
     """
-    keys = ("train.ranges_per_link=2", "train.rounds=2", *overrides)
+    keys = ("train.ranges_per_link=2", "train.passes=2", *overrides)
     files = CampaignFiles(root, ranges, keys)
     files.claim()
     first, second, third = (link.name for link in files.campaign.chain.links[:3])

@@ -25,10 +25,10 @@ KEYS = (
     "ranges.last=3",
     "split.test_fraction=0.2",
     "split.histograms={depth_m: [0, 3000, 10]}",
-    "train.epochs=1",
+    "train.passes_per_link=1",
     "train.outlier_epochs=1",
-    "train.validate_steps=2",
-    "train.keep_best=critic/loss",
+    "train.validate_every=2",
+    "train.monitor=critic/loss",
 )
 read_config = functools.cache(load_config)  # a fifth of a second, and asked for with every path
 PLOTTING = ("evaluate", "figures", "report")

@@ -87,7 +87,11 @@ def write_settings(folder):
     """Write the configuration of a campaign in ``folder``, whose raw files are in it."""
     (folder / "config").mkdir(parents=True)
     shutil.copy(REPOSITORY / "config" / "config.yaml", folder / "config")
-    text = TINY.read_text().replace("  last: 5\n", "  last: 3\n").replace("epochs: 6", "epochs: 2")
+    text = (
+        TINY.read_text()
+        .replace("  last: 5\n", "  last: 3\n")
+        .replace("passes_per_link: 6", "passes_per_link: 2")
+    )
     simulated = text + "\n"
     begin, end = text.index("source:\n"), text.index("ranges:")
     source = (

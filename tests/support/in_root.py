@@ -20,11 +20,11 @@ from crpipe.workloads.common import elementary, formulas
 REPOSITORY = Path(__file__).resolve().parents[2]
 LENGTHS = (1, 3, 7, 15, 31, 100, 40003)
 CAMPAIGNS = {
-    "demo": ("ranges.last=0", "ranges.step=1", "simulator.files_per_range=1", "train.epochs=2"),
-    "direction-demo": ("ranges.last=1", "simulator.events_per_file=400", "train.epochs=1"),
-    "xec-demo": ("ranges.last=1", "simulator.events_per_file=200", "train.epochs=1"),
+    "demo": ("ranges.last=0", "ranges.size=1", "simulator.files_per_range=1", "train.passes_per_link=2"),
+    "direction-demo": ("ranges.last=1", "simulator.events_per_file=400", "train.passes_per_link=1"),
+    "xec-demo": ("ranges.last=1", "simulator.events_per_file=200", "train.passes_per_link=1"),
 }
-COMMON = ("train.validate_steps=0", "train.keep_best=''", "split.validation_fraction=0.3")
+COMMON = ("train.validate_every=0", "train.monitor=''", "split.validation_fraction=0.3")
 
 
 def digest(arrays):

@@ -105,7 +105,7 @@ def campaign(root, *overrides):
             f"results={root}/results",
             f"runs={root}/runs",
             "ranges.last=999",
-            "split.threshold=20",
+            "split.outlier_above=20",
             "split.validation_fraction=0.3",
             "split.workers=1",
             "split.max_rejected=1",

@@ -119,7 +119,10 @@ class Campaign:
         path = self.folder / "config" / "tiny.yaml"
         tree = yaml.safe_load(path.read_text())
         for section, keys in sections.items():
-            tree[section] = {**tree.get(section, {}), **keys}
+            before = tree.get(section, {})
+            tree[section] = {**before, **keys}
+            if "schedule" in keys:
+                tree[section]["schedule"] = {**before.get("schedule", {}), **keys["schedule"]}
         path.write_text(yaml.safe_dump(tree, sort_keys=False))
 
     def receipts(self, links=LINKS):

@@ -55,10 +55,10 @@ def configure(campaign, steps, **train):
     events = sum(shard["events"] for shard in shards if shard["role"] == "train")
     tree["train"] |= {
         "ranges_per_link": 0,
-        "epochs": math.ceil(steps * BATCHES / (events // tree["load"]["batch_events"])),
-        "validate_steps": 100,
+        "passes_per_link": math.ceil(steps * BATCHES / (events // tree["load"]["batch_size"])),
+        "validate_every": 100,
         "validate_events": 200,
-        "keep_best": "multiplicity/loss",
+        "monitor": "multiplicity/loss",
         "snapshot_steps": 200,
         "log_steps": 10,
         "histogram_steps": 500,

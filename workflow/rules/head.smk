@@ -191,7 +191,7 @@ def check_workload():
 
     Once a run has begun, only keys that may change under it can be wrong.
     """
-    free = SETTINGS.train.keep_best or SETTINGS.train.loggers
+    free = SETTINGS.train.monitor or SETTINGS.train.loggers
     if trains() and (free or not PATHS.run_config().exists()):
         checked = subprocess.run(
             [*shlex.split(COMMAND), "config", "check"], stdout=subprocess.DEVNULL

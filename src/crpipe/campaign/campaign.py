@@ -73,7 +73,7 @@ class Campaign:
         """
         paths, record = read_run(run, results)
         threshold = record.train_keys.get("split.threshold")
-        config = validate({} if threshold is None else {"split": {"threshold": threshold}})
+        config = validate({} if threshold is None else {"split": {"outlier_above": threshold}})
         known_layout = None if record.data_keys is None else recorded_layout(paths.layout())
         return cls(config, paths, known_layout, table_keys(paths.tables()), record)
 
@@ -184,7 +184,7 @@ class Campaign:
         """
         split = self.config.split
         if split.quantile is None:
-            threshold = split.threshold
+            threshold = split.outlier_above
         else:
             threshold = ChosenThreshold.read(self.paths.threshold()).threshold
         if self.known_layout is not None:
@@ -213,6 +213,6 @@ def check_threshold(layout: Layout, threshold: int) -> None:
     """Raise ConfigError when the threshold makes an outlier of every event of a layout of fixed size."""
     if threshold < layout.fixed:
         raise ConfigError(
-            f"split.threshold: {threshold} is below the {layout.fixed} {layout.item} of every event, so that "
-            f"all would be outliers; set it to {layout.fixed} or more"
+            f"split.outlier_above: {threshold} is below the {layout.fixed} {layout.item} of every event, so "
+            f"that all would be outliers; set it to {layout.fixed} or more"
         )

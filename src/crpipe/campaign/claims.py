@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from crpipe.config.loading import PARTS_FIRST
+from crpipe.config.plugins import called_now
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json, read_json_if_any, write_json
@@ -113,7 +114,7 @@ def _may_live(row: dict[str, object]) -> bool:
 
 _CLAIM_WAIT_S = 60.0
 _TABLES = "tables."
-_HORIZON = "train.horizon_ranges"
+_HORIZON = "train.horizon_ranges"  # as records have it
 _MAX_FILES = "source.max_files"
 Keys = dict[str, Any]
 
@@ -123,7 +124,7 @@ def refuse_changes(recorded: Mapping[str, Any], current: Mapping[str, Any], what
     changed = changed_keys(recorded, current)
     if changed:
         lines = [
-            f"  {name}: {what} {_spelled(name, recorded)}, config {_spelled(name, current)}"
+            f"  {called_now(name)}: {what} {_spelled(name, recorded)}, config {_spelled(name, current)}"
             for name in changed
         ]
         raise ConfigError("\n".join([f"the configuration changed under {what}:", *lines, advice]))
@@ -198,11 +199,11 @@ def _train_advice(paths: Paths, keys: Keys) -> str:
     if recorded is None or now is None or recorded == now:
         return f"{advice}{_fork_advice(paths)}"
     return (
-        f"{_HORIZON} follows from the number of ranges and rounds. To train added ones too, set\n"
-        f"  {_HORIZON}: {recorded}\n"
+        f"{called_now(_HORIZON)} follows from the number of ranges and rounds. To train added ones too, set\n"
+        f"  {called_now(_HORIZON)}: {recorded}\n"
         "Then a finished link is kept as long as its ranges and the link before it stay the same, and what "
         f"comes after the first {recorded} ranges (counted in each round) is trained at the final rate "
-        f"(train.decay_to: {keys.get('train.decay_to')}).\nOtherwise {advice}"
+        f"(train.schedule.decay_to: {keys.get('train.decay_to')}).\nOtherwise {advice}"
     )
 
 
@@ -218,7 +219,7 @@ def _fork_advice(paths: Paths) -> str:
         "\nTo keep what is trained and go on with new values, fork the run after a finished link:\n"
         f"  crpipe fork --from {newest.stem} --run NEW --set KEY=VALUE\n"
         "or begin a run with its weights alone and a learning rate of its own, with the keys\n"
-        f"  run: NEW, train.init_from: {newest}, ranges.first: {end}"
+        f"  run: NEW, train.pretrained: {newest}, ranges.first: {end}"
     )
 
 

@@ -99,7 +99,7 @@ def numbered_files(name: Range, count: int, spell: Callable[[int], str]) -> list
     if last > name.last:
         raise ConfigError(
             f"simulator.files_per_range: {count} files do not fit into range {name}; lower it, or raise "
-            "ranges.step"
+            "ranges.size"
         )
     return [spell(number) for number in range(name.first, last + 1)]
 

@@ -46,7 +46,7 @@ _SHOWN = 3  # names in a line
     look,
     "status",
     "--all",
-    reads="source, ranges, split.threshold, train",
+    reads="source, ranges, split.outlier_above, train",
     raises=[DataError],
     page="watching.md#in-a-terminal-crpipe-status",
 )
@@ -184,7 +184,7 @@ def show_logs(
 @partial(declare, "Tools")(
     look,
     "summary",
-    reads="ranges, split.threshold, train",
+    reads="ranges, split.outlier_above, train",
     raises=[DataError],
     page="watching.md#before-and-after-crpipe-plan-crpipe-summary",
 )
@@ -232,7 +232,7 @@ def report(
     look,
     "figures",
     "--progress",
-    reads="ranges, split.threshold, train",
+    reads="ranges, split.outlier_above, train",
     raises=[DataError, MachineError],
     page="watching.md#figures-crpipe-figures",
 )

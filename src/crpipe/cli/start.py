@@ -48,7 +48,7 @@ tool = partial(declare, "Tools")
 _SNAKEFILES = ("Snakefile", "workflow/Snakefile")
 _LOOKING = frozenset({"--dry-run", "--dryrun", "-n"})
 
-_RANGES = ("first", "last", "step")
+_RANGES = ("first", "last", "size")
 
 
 @verb(start, "init", "mine", raises=[MachineError], page="install.md")
@@ -73,7 +73,7 @@ def init(
     run: Annotated[str, typer.Option(help="name of the run; default: the name of the workload")] = "",
     first: Annotated[str, typer.Option(help="first file number")] = "",
     last: Annotated[str, typer.Option(help="last file number, or auto")] = "",
-    step: Annotated[str, typer.Option(help="file numbers in one range")] = "",
+    size: Annotated[str, typer.Option(help="file numbers in one range")] = "",
     profile: Annotated[
         list[str] | None,
         typer.Option(help="cluster whose profile to write: slurm, htcondor; default: what submits from here"),
@@ -90,7 +90,7 @@ def init(
     from crpipe.setup import init as new
 
     profiles = new.profiles_here(profile or ())
-    numbers = {name: _number(name, text) for name, text in zip(_RANGES, (first, last, step), strict=True)}
+    numbers = {name: _number(name, text) for name, text in zip(_RANGES, (first, last, size), strict=True)}
     ranges = {name: value for name, value in numbers.items() if value is not None}
     answers = new.Answers(workload, uri, files, reader, simulator, results, run, ranges, _tables(table or ()))
     asks = not yes and _can_ask()

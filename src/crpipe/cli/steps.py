@@ -232,7 +232,7 @@ def train(
     steps,
     "evaluate",
     "--checkpoint best",
-    reads="evaluate, load.budget_items, train.device, train.threads",
+    reads="evaluate, load.max_items, train.device, train.threads",
     raises=[TrainError, DataError, MissingExtra, PluginError, MachineError],
     page="training.md#validation-the-best-checkpoint-stopping-early",
 )

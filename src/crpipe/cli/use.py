@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 use = typer.Typer()
 verb = partial(declare, "Use a model")
 
-MODEL_KEYS = "evaluate.batch_events, load.budget_items, train.threads"
+MODEL_KEYS = "evaluate.batch_events, load.max_items, train.threads"
 
 InputOption = Annotated[
     list[Path], typer.Option("--in", readable=False, help="file to read; several: repeat --in")
@@ -279,7 +279,7 @@ def _export_events(name: str, out: Path) -> None:
 @verb(
     use,
     "fork",
-    f"--from {RANGE} --run gentler --set train.clip_norm=1.0",
+    f"--from {RANGE} --run gentler --set train.gradient_clip_norm=1.0",
     reads="train, ranges",
     raises=[DataError, MachineError],
     page="training.md#changing-ones-mind",

@@ -58,20 +58,24 @@ def check_held_out(split: SplitSection, train: TrainSection) -> None:
             "split.validation_fraction and split.test_fraction leave no events to train on; lower one of "
             "them: their sum must be below 1"
         )
-    if train.validate_steps and not (split.validation_fraction or split.validation_files):
+    if train.validate_every and not (split.validation_fraction or split.validation_files):
         raise ConfigError(
-            "train.validate_steps: there is no validation event; set split.validation_fraction above 0, or "
-            "split.validation_files, or train.validate_steps: 0"
+            "train.validate_every: there is no validation event; set split.validation_fraction above 0, or "
+            "split.validation_files, or train.validate_every: 0"
         )
-    if train.keep_best and not train.validate_steps:
+    if train.monitor and not train.validate_every:
         raise ConfigError(
-            f"train.keep_best: {train.keep_best} is never measured; set train.validate_steps, for example "
-            "to 500, or train.keep_best: ''"
+            f"train.monitor: {train.monitor} is never measured; set train.validate_every, for example "
+            "to 500, or train.monitor: ''"
         )
-    for name in ("stop_after", "plateau_after"):
-        if getattr(train, name) and not train.keep_best:
+    patience = {
+        "early_stopping_patience": train.early_stopping_patience,
+        "schedule.plateau_after": train.schedule.plateau_after,
+    }
+    for name, validations in patience.items():
+        if validations and not train.monitor:
             raise ConfigError(
-                f"train.{name}: needs the metric that should improve; set train.keep_best, for example to "
+                f"train.{name}: needs the metric that should improve; set train.monitor, for example to "
                 f"PHASE/loss, or train.{name}: 0"
             )
 
@@ -98,8 +102,8 @@ def check_binnings(split: SplitSection) -> None:
 def check_start(train: TrainSection) -> None:
     """Refuse keys about the beginning of a run that need a checkpoint where none is named."""
     for name, value in (("init_map", train.init_map), ("start_after", train.start_after)):
-        if value and not train.init_from:
+        if value and not train.pretrained:
             raise ConfigError(
-                f"train.{name}: no checkpoint is named; set train.init_from to a checkpoint (.pt) or to a "
+                f"train.{name}: no checkpoint is named; set train.pretrained to a checkpoint (.pt) or to a "
                 "receipt (runs/<run>/ranges/<link>.json)"
             )

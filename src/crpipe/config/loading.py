@@ -24,7 +24,14 @@ from crpipe.config.combinations import (
     check_processes,
     check_start,
 )
-from crpipe.config.plugins import free_options, is_installed, later_options, options_class, renamed
+from crpipe.config.plugins import (
+    WRITTEN_AS,
+    free_options,
+    is_installed,
+    later_options,
+    options_class,
+    renamed,
+)
 from crpipe.config.sections import (
     EvaluateSection,
     LoadSection,
@@ -69,6 +76,8 @@ def explain(
         message = item["msg"].removeprefix("Value error, ")
         if item["type"] == "extra_forbidden":
             message = "unknown key" + (renamed(dotted) or _nearest(parts, model, prefix))
+        elif item["type"] == "model_type":
+            message = f"{item['input']!r}: this is a section of keys" + renamed(dotted)
         elif item["type"] == "string_type" and isinstance(item["input"], dict):
             message = f"expected text, found a mapping; {BRACES}"
         elif not isinstance(item["input"], dict | BaseModel):
@@ -177,12 +186,12 @@ class Config(Section):
         return self
 
     def _check_horizon(self, last: int) -> None:
-        rounds, horizon = self.train.rounds, self.train.horizon_ranges
+        rounds, horizon = self.train.passes, self.train.schedule.horizon_ranges
         most = rounds * len(self._expand(last, skip=False))
         if rounds > 1 and horizon > most and self.schedule_ends():
             raise ConfigError(
-                f"train.horizon_ranges: {horizon} is beyond the campaign's {rounds} rounds: the learning "
-                f"rate would never reach its end; legal: 0 (all of them) to {most}"
+                f"train.schedule.horizon_ranges: {horizon} is beyond the campaign's {rounds} passes: the "
+                f"learning rate would never reach its end; legal: 0 (all of them) to {most}"
             )
 
     def _expand(self, last: int, *, skip: bool = True) -> tuple[Range, ...]:
@@ -191,7 +200,7 @@ class Config(Section):
         # Without range directories the last range holds what is left.
         by_files = bool(where) and "{range}" not in where and not self.simulates()
         ragged = self.ranges.last == AUTO or by_files
-        return make_ranges(self.ranges.first, last, self.ranges.step, skipped, ragged=ragged)
+        return make_ranges(self.ranges.first, last, self.ranges.size, skipped, ragged=ragged)
 
     def last_file(self) -> int:
         """Last file number; with ``ranges.last: auto`` the one that the first listing recorded."""
@@ -215,7 +224,7 @@ class Config(Section):
             self._expand(self.last_file(), skip=False),
             self.all_ranges(),
             train.ranges_per_link,
-            train.rounds,
+            train.passes,
             has_outliers=has_outliers,
         )
         if not train.start_after:
@@ -275,7 +284,7 @@ class Config(Section):
         return all(is_installed(self.plugin(section)) for section in NAMED)
 
     def data_keys(self) -> Tree:
-        """Every configured key that shapes the shards, flattened to dotted names."""
+        """Every configured key that shapes the shards, by the dotted name that records have for it."""
         keys = self._keys({"data"}, ["reader", "simulator"] if self.simulates() else ["reader"])
         if not self.simulates():
             del keys["source.simulator"]
@@ -291,13 +300,13 @@ class Config(Section):
         keys = {**self.data_keys(), **self._keys({"train"}, ["model"])}
         # Rounds count through the length of the learning rate's campaign alone, and only where it has one.
         del keys["train.rounds"]
-        if self.schedule_ends() or self.train.horizon_ranges:
+        if self.schedule_ends() or self.train.schedule.horizon_ranges:
             keys["train.horizon_ranges"] = self.horizon()
         else:
             del keys["train.horizon_ranges"]
-        if self.train.stop_after or self.train.plateau_after:
-            names = ("validate_steps", "validate_events", "keep_best")
-            keys |= {f"train.{name}": getattr(self.train, name) for name in names}
+        if self.train.early_stopping_patience or self.train.schedule.plateau_after:
+            for name in ("validate_every", "validate_events", "monitor"):
+                keys[WRITTEN_AS.get(f"train.{name}", f"train.{name}")] = getattr(self.train, name)
         return keys
 
     def _keys(self, scopes: set[str], sections: list[str]) -> Tree:
@@ -314,13 +323,14 @@ class Config(Section):
 
         One that is skipped counts like the others.
         """
-        return self.train.horizon_ranges or self.train.rounds * len(
+        return self.train.schedule.horizon_ranges or self.train.passes * len(
             self._expand(self.last_file(), skip=False)
         )
 
     def schedule_ends(self) -> bool:
         """Return whether the learning rate depends on how much of the campaign is done."""
-        return rate_ends(self.train.schedule, self.train.decay_from, self.train.decay_to)
+        schedule = self.train.schedule
+        return rate_ends(schedule.shape, schedule.decay_from, schedule.decay_to)
 
 
 def rate_ends(schedule: str, decay_from: float, decay_to: float) -> bool:
@@ -409,7 +419,8 @@ def _scoped(section: BaseModel, scopes: set[str], prefix: str = "") -> Tree:
         elif isinstance(info.json_schema_extra, dict) and info.json_schema_extra["scope"] in scopes:
             if info.json_schema_extra.get("later") and value == info.default:
                 continue  # a campaign from before the key does not know it
-            keys[f"{prefix}{name}"] = list(value) if isinstance(value, tuple) else value
+            dotted = f"{prefix}{name}"
+            keys[WRITTEN_AS.get(dotted, dotted)] = list(value) if isinstance(value, tuple) else value
     return keys
 
 

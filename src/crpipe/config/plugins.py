@@ -147,11 +147,46 @@ def _importing(key: str, name: str, module: str) -> Iterator[None]:
         raise ConfigError(f"{error}{help_of}") from error
 
 
+# Keys by the name that records, checkpoints and fingerprints have for them: what was begun before goes on.
+# A configuration with the old name is refused, and told the new one.
+WRITTEN_AS = {
+    "source.prefetch_ranges": "source.look_ahead",
+    "ranges.size": "ranges.step",
+    "split.outlier_above": "split.threshold",
+    "load.batch_size": "load.batch_events",
+    "load.max_items": "load.budget_items",
+    "train.passes": "train.rounds",
+    "train.passes_per_link": "train.epochs",
+    "train.gradient_clip_norm": "train.clip_norm",
+    "train.schedule.shape": "train.schedule",
+    **{
+        f"train.schedule.{name}": f"train.{name}"
+        for name in (
+            *("warmup_steps", "decay_from", "decay_to", "one_cycle_start", "one_cycle_peak", "restarts"),
+            *("plateau_after", "plateau_factor", "plateau_least", "horizon_ranges"),
+        )
+    },
+    "train.ema_decay": "train.ema",
+    "train.validate_every": "train.validate_steps",
+    "train.monitor": "train.keep_best",
+    "train.early_stopping_patience": "train.stop_after",
+    "train.pretrained": "train.init_from",
+}
+_CALLED_NOW = {old: new for new, old in WRITTEN_AS.items()}
+
+
+def called_now(recorded: str) -> str:
+    """Return the name that a configuration has for a key of a record."""
+    return _CALLED_NOW.get(recorded, recorded)
+
+
 def renamed(dotted: str) -> str:
-    """Return the new name of a key, or of a module, that an earlier version had."""
-    text = files("crpipe.config").joinpath("renamed.yaml").read_text()
-    new = yaml.safe_load(text).get(dotted)
-    return f"; it is now called {new}" if new else ""
+    """Return the new name of a key or module of before, or what holds in place of one that is gone."""
+    names = yaml.safe_load(files("crpipe.config").joinpath("renamed.yaml").read_text())
+    new = (names | _CALLED_NOW).get(dotted)
+    if not new:
+        return ""
+    return f"; it is {new}" if new.startswith("gone") else f"; it is now called {new}"
 
 
 def _offer(module: ModuleType, class_name: str) -> str:

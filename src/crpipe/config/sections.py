@@ -89,7 +89,7 @@ class SourceSection(Section):
     token_client: str = key(
         "crpipe", "client id registered with the token issuer, for `crpipe token --login`"
     )
-    look_ahead: int = key(2, "ranges that may be staged ahead of training", ge=1)
+    prefetch_ranges: int = key(2, "ranges that may be staged ahead of training", ge=1)
     disk_budget_gib: float = key(500.0, "most space that raw copies may take at once, in GiB", gt=0)
     range_gib: float = key(
         10.0, "size of one range for `crpipe plan` as long as none is listed, in GiB", gt=0
@@ -107,7 +107,7 @@ class RangesSection(Section):
         99_999,
         "last file number, included; auto: as many as the source holds when it is listed for the first time",
     )
-    step: int = key(1000, "file numbers in one range", ge=1)
+    size: int = key(1000, "file numbers in one range", ge=1)
     skip: tuple[str, ...] = key(
         (), "ranges to leave out, e.g. [0042000-0042999]; the explicit way past a bad one"
     )
@@ -121,7 +121,7 @@ class RangesSection(Section):
 class SplitSection(Section):
     """Bulk and outliers, training and validation."""
 
-    threshold: int = key(
+    outlier_above: int = key(
         50_000,
         "multiplicity above which an event is an outlier: how it is stored; its group decides its part",
         "data",
@@ -205,7 +205,6 @@ class NotifySection(Section):
     stall_minutes: float = key(
         60.0, "a campaign that wrote nothing for this long is stalled, in minutes", gt=0
     )
-    timeout_s: float = key(60.0, "longest time that one of these commands may take, in seconds", gt=0)
 
 
 class SyncSection(Section):
@@ -250,8 +249,8 @@ def _sections(model: type[BaseModel]) -> frozenset[str]:
 class LoadSection(Section):
     """Batches."""
 
-    batch_events: int = key(4096, "events in one batch", "train", ge=1)
-    budget_items: int = key(
+    batch_size: int = key(4096, "events in one batch", "train", ge=1)
+    max_items: int = key(
         2_000_000, "most items held in one micro-batch; larger batches are accumulated", "train", ge=1
     )
     prefetch: int = key(2, "batches prepared ahead in the background", ge=0)
@@ -263,25 +262,10 @@ class LoadSection(Section):
     )
 
 
-class TrainSection(Section):
-    """The training loop; the options of the model itself are under ``model``."""
+class ScheduleSection(Section):
+    """The course of the learning rate over the campaign."""
 
-    workload: str = key("", "what is trained, as module:Name; its options are under `model`", "train")
-    ranges_per_link: int = key(
-        1, "ranges that one training job trains on, shuffled together; 0: all of them", "train", ge=0
-    )
-    rounds: int = key(
-        1,
-        "passes of the chain over the campaign",
-        "train",
-        ge=1,
-    )
-    epochs: int = key(1, "passes over the ranges of a link before the next link", "train", ge=1)
-    fresh_batches: bool = key(
-        True, "each repeat of a phase draws its own batch; false: repeats share one", "train"
-    )
-    clip_norm: float = key(10.0, "gradients of a phase are clipped to this norm; 0: never", "train", ge=0)
-    schedule: Literal["linear", "constant", "cosine", "cosine_restarts", "one_cycle"] = key(
+    shape: Literal["linear", "constant", "cosine", "cosine_restarts", "one_cycle"] = key(
         "linear",
         "course of the learning rate: linear (constant up to decay_from, then a linear fall), constant, "
         "cosine (falls over the whole campaign), cosine_restarts (falls restarts + 1 times), one_cycle "
@@ -316,8 +300,8 @@ class TrainSection(Section):
     )
     plateau_after: int = key(
         0,
-        "validations in a row without a better train.keep_best that lower the learning rates; 0: never. "
-        "Above 0, validate_steps, validate_events and keep_best change the checkpoints too",
+        "validations in a row without a better train.monitor that lower the learning rates; 0: never. "
+        "Above 0, train.validate_every, validate_events and monitor change the checkpoints too",
         "train",
         ge=0,
         later=True,
@@ -339,7 +323,32 @@ class TrainSection(Section):
         "train",
         ge=0,
     )
-    ema: float = key(
+
+
+class TrainSection(Section):
+    """The training loop; the options of the model itself are under ``model``."""
+
+    workload: str = key("", "what is trained, as module:Name; its options are under `model`", "train")
+    ranges_per_link: int = key(
+        1, "ranges that one training job trains on, shuffled together; 0: all of them", "train", ge=0
+    )
+    passes: int = key(
+        1,
+        "passes over the whole campaign: so often the links are trained, one after the other",
+        "train",
+        ge=1,
+    )
+    passes_per_link: int = key(
+        1, "passes over the ranges of one link before the next link is trained", "train", ge=1
+    )
+    fresh_batches: bool = key(
+        True, "each repeat of a phase draws its own batch; false: repeats share one", "train"
+    )
+    gradient_clip_norm: float = key(
+        10.0, "gradients of a phase are clipped to this norm; 0: never", "train", ge=0
+    )
+    schedule: ScheduleSection = key(ScheduleSection(), "the course of the learning rate over the campaign")
+    ema_decay: float = key(
         0.998,
         "decay of the averaged weights that evaluation and generation use; 0: none",
         "train",
@@ -357,7 +366,7 @@ class TrainSection(Section):
     processes: int = key(
         1,
         "processes of a training job on each node, with train.gpus: 0; they share its CPUs, and each takes "
-        "batches of load.batch_events",
+        "batches of load.batch_size",
         ge=1,
         le=256,
     )
@@ -374,11 +383,11 @@ class TrainSection(Section):
     throttle_steps: int = key(
         20, "steps between decisions to throttle a player that is too strong", "train", ge=1
     )
-    validate_steps: int = key(
+    validate_every: int = key(
         0, "steps between validations with the averaged weights, besides one at the end; 0: none", ge=0
     )
     validate_events: int = key(2000, "held-out events of a validation, the same in all links, at most", ge=1)
-    keep_best: str = key(
+    monitor: str = key(
         "", "metric of validation whose best checkpoint each link keeps, e.g. multiplicity/loss; empty: none"
     )
     keep_links: int = key(
@@ -387,10 +396,10 @@ class TrainSection(Section):
         "needs; 0: all",
         ge=0,
     )
-    stop_after: int = key(
+    early_stopping_patience: int = key(
         0,
-        "validations in a row without a better train.keep_best that end a link; 0: never. Above 0, "
-        "validate_steps, validate_events and keep_best change the checkpoints too",
+        "validations in a row without a better train.monitor that end a link; 0: never. Above 0, "
+        "validate_every, validate_events and monitor change the checkpoints too",
         "train",
         ge=0,
     )
@@ -402,18 +411,19 @@ class TrainSection(Section):
         False, "stop at the first operation whose gradient is not finite, and name it; very slow"
     )
     histogram_steps: int = key(500, "steps between histograms in TensorBoard; 0: none", ge=0)
-    warn_loss: float = key(300.0, "a loss beyond ± this is warned about", gt=0)
     stop_loss: float = key(
-        1000.0, "a loss beyond ± this stops the training after the last good snapshot", gt=0
+        1000.0,
+        "a loss beyond ± this stops the training after the last good snapshot; 0.3 of it warns",
+        gt=0,
     )
     max_skipped: int = key(20, "non-finite steps in a row that stop the training", ge=1)
     lease_wait_s: float = key(120.0, "how long to wait for another job on the same range, in seconds", ge=0)
-    init_from: str = key(
+    pretrained: str = key(
         "", "checkpoint, or receipt of one, whose weights the first link starts from", "train"
     )
     init_map: dict[str, str] = key(
         {},
-        "which weights of init_from are loaded, by the beginning of their names there and here: "
+        "which weights of pretrained are loaded, by the beginning of their names there and here: "
         "{encoder.: encoder.}; empty: all that fit. With it the optimizers start fresh; not used after "
         "start_after",
         "train",
@@ -462,5 +472,5 @@ class EvaluateSection(Section):
     )
     batch_events: int = key(2000, "events generated at once", ge=1)
     checkpoint: Literal["latest", "best"] = key(
-        "latest", "which checkpoint of a link the workflow evaluates: the last, or that of train.keep_best"
+        "latest", "which checkpoint of a link the workflow evaluates: the last, or that of train.monitor"
     )

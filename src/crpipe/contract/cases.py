@@ -213,7 +213,7 @@ class Case:
         """The first events of the raw files that training would see: outliers are left out."""
         if self._taken is not None:
             return self._taken.events
-        most, threshold = min(self.config.load.batch_events, MOST_EVENTS), self.config.split.threshold
+        most, threshold = min(self.config.load.batch_size, MOST_EVENTS), self.config.split.outlier_above
         blocks: list[Events] = []
         for block in RawInput(self.files, self._reader.reader, self.tables).blocks(most, 1 << 62):
             few = np.flatnonzero(block.multiplicity <= threshold) if not self.layout.fixed else None

@@ -211,7 +211,7 @@ def a_loss_changes_no_batch(case: Case) -> None:
 
 @check(KIND, doubt=True)
 def a_loss_is_the_weighted_sum_of_its_micro_batches(case: Case) -> None:
-    """A mean over events: a batch larger than load.budget_items is cut, and ranks share it."""
+    """A mean over events: a batch larger than load.max_items is cut, and ranks share it."""
     trial, events = Trial.of(case), case.events
     size = trial.workload.size(events)
     parts = micro_batches(size, max(1, -(-int(size.sum()) // _MICRO)))

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from crpipe.train.checkpoints import Saved
 
 KIND = "workload"
-_KEPT = ("workload", "ema", "clip_norm", "precision", "schedule", "fresh_batches")
+_KEPT = ("workload", "ema_decay", "gradient_clip_norm", "precision", "fresh_batches")
 _KILLED_AFTER = 4  # steps, of about six; the last snapshot is two steps older
 
 
@@ -70,8 +70,9 @@ def tiny_campaign(case: Case, folder: Path) -> Campaign:
     tree = given.model_dump(mode="json", exclude_unset=True)
     repeats = max(phase.repeat for phase in phases_of(workload))
     train = {key: value for key, value in tree.get("train", {}).items() if key in _KEPT}
-    train |= {"epochs": 2 * repeats, "warmup_steps": 1, "log_steps": 2, "snapshot_steps": 2, "device": "cpu"}
-    train |= {"validate_steps": 3} if isinstance(workload, Validates) else {}
+    train |= {"passes_per_link": 2 * repeats, "log_steps": 2, "snapshot_steps": 2, "device": "cpu"}
+    train["schedule"] = {"shape": given.train.schedule.shape, "warmup_steps": 1}
+    train |= {"validate_every": 3} if isinstance(workload, Validates) else {}
     tables = {name: str(path.resolve()) for name, path in case.tables.items()}
     source = {"reader": given.source.reader, "uri": "/nowhere/{range}", "tables": tables}
     events = case.events
@@ -79,8 +80,8 @@ def tiny_campaign(case: Case, folder: Path) -> Campaign:
         "results": str(folder / "results"),
         "runs": str(folder / "runs"),
         "source": source,
-        "ranges": {"first": 0, "last": 0, "step": 1},
-        "load": {**tree.get("load", {}), "batch_events": max(1, -(-len(events) // 4)), "prefetch": 0},
+        "ranges": {"first": 0, "last": 0, "size": 1},
+        "load": {**tree.get("load", {}), "batch_size": max(1, -(-len(events) // 4)), "prefetch": 0},
         "train": train,
     }
     tree.pop("simulator", None)
@@ -106,7 +107,7 @@ def tiny_campaign(case: Case, folder: Path) -> Campaign:
             data=campaign.data,
             shards=tuple(entries),
             layout=layout.describe(),
-            threshold=config.split.threshold,
+            threshold=config.split.outlier_above,
             histograms={column: each.describe() for column, each in histograms.items()},
         ).write(path / MANIFEST)
     return campaign

@@ -179,7 +179,7 @@ class Paths:
         return self.run_dir() / "ranges" / f"{name}.json"
 
     def best_receipt(self, name: str) -> Path:
-        """Points to the best checkpoint of a link; only with ``train.keep_best``."""
+        """Points to the best checkpoint of a link; only with ``train.monitor``."""
         return self.run_dir() / "ranges" / f"{name}{BEST}"
 
     def store(self, name: str) -> Path:
@@ -191,7 +191,7 @@ class Paths:
         return self.run_dir() / "journal.jsonl"
 
     def init_from(self) -> Path:
-        """Which weights the first link took from ``train.init_from``, and which were left out."""
+        """Which weights the first link took from ``train.pretrained``, and which were left out."""
         return self.run_dir() / "init_from.json"
 
     def deleted_checkpoints(self) -> Path:

@@ -174,7 +174,7 @@ class Chain:
         if not left:
             raise ConfigError(
                 f"{name} is the last link; nothing is left to train; add ranges with ranges.last, "
-                "or rounds with train.rounds"
+                "or rounds with train.passes"
             )
         return Chain((replace(left[0], parent=""), *left[1:]), self.ranges)
 

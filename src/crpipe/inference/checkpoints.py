@@ -168,7 +168,7 @@ def find_checkpoint(name: str, paths: Paths, links: Callable[[], Sequence[str]])
         for link in reversed(links()):
             if is_present(newest(link)):
                 return newest(link)
-        how = "set train.keep_best" if name == "best" else "train a link"
+        how = "set train.monitor" if name == "best" else "train a link"
         raise CheckpointError(f"--checkpoint {name}: the run {paths.run} has none yet; {how} first")
     if "/" not in name and is_present(paths.receipt(name)):
         return paths.receipt(name)

@@ -132,7 +132,7 @@ class _Evaluation:
     def sample(self) -> Generator[tuple[int, Events]]:
         """Yield the events to compare in blocks, each with the number of its range; always the same ones."""
         config, paths = self.campaign.config, self.campaign.paths
-        limits = config.evaluate.batch_events, config.load.budget_items
+        limits = config.evaluate.batch_events, config.load.max_items
         if self.fresh is not None:
             for first, last in cuts(self.fresh.multiplicity, *limits):
                 yield 0, self.fresh.part(first, last)
@@ -233,7 +233,7 @@ def _settings(config: Config, ranges: Sequence[str]) -> dict[str, Any]:
     settings: dict[str, Any] = {
         "events": config.evaluate.events,
         "batch_events": config.evaluate.batch_events,
-        "budget_items": config.load.budget_items,
+        "budget_items": config.load.max_items,
         "seed": config.seed,
         "use_options": config.use_options(),
         "simulator": config.source.simulator if simulates else "",

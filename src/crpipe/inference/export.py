@@ -13,6 +13,7 @@ import yaml
 
 from crpipe import __version__
 from crpipe.config.loading import PARTS_FIRST
+from crpipe.config.plugins import called_now
 from crpipe.core.causes import plugin_errors
 from crpipe.core.errors import require
 from crpipe.core.files import atomic_write, sha256, write_json, write_text
@@ -112,7 +113,7 @@ def _copy_tables(tables: Tables, origin: Provenance, out: Path) -> Iterable[str]
 def _campaign(origin: Provenance) -> dict[str, Any]:
     """Return the configuration that trains this model again, as far as it shapes the result."""
     left_out = ("layout.", "tables.", PARTS_FIRST)  # what is recorded, and is no key of a configuration
-    keys = {name: value for name, value in origin.keys.items() if not name.startswith(left_out)}
+    keys = {called_now(name): value for name, value in origin.keys.items() if not name.startswith(left_out)}
     tree: dict[str, Any] = {"run": origin.run, **nested(keys)}
     ranges = [Range.parse(name) for name in origin.ranges]
     if ranges:
@@ -122,12 +123,12 @@ def _campaign(origin: Provenance) -> dict[str, Any]:
         step = ranges[0].last - ranges[0].first + 1
         every = make_ranges(first, last, step, frozenset(), ragged=True)
         skipped = [str(tile) for tile in every if tile not in ranges]
-        tree["ranges"] = {"first": first, "last": last, "step": step, "skip": skipped}
+        tree["ranges"] = {"first": first, "last": last, "size": step, "skip": skipped}
         rounds = max(link.round for link in origin.chain)
         if rounds > 1:
             # As many as the learning rate ran over: fewer would be refused.
             needed = -(-origin.keys.get("train.horizon_ranges", 0) // len(every))
-            tree["train"]["rounds"] = max(rounds, needed)
+            tree["train"]["passes"] = max(rounds, needed)
     return tree
 
 

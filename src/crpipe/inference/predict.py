@@ -89,7 +89,7 @@ class TableRequest:
         """List what the rows of both verbs depend on, as JSON values."""
         config, trained = self.campaign.config, predictor.trained
         files = [[str(path), sha256(path)] for path in self.inputs]
-        sizes = [config.evaluate.batch_events, config.load.budget_items]
+        sizes = [config.evaluate.batch_events, config.load.max_items]
         use = [self.seed, predictor.device.type, config.use_options()]
         hashes = {**self.campaign.table_keys, **{name: sha256(path) for name, path in (tables or {}).items()}}
         return [trained.sha256, files, [self.out.suffix, *columns], sizes, use, hashes]
@@ -118,7 +118,7 @@ def predict_files(
         prediction = predictor.predict(block, seed)
         yield _selected(predictor.table(block, prediction, inputs), columns)
 
-    blocks = raw.blocks(config.evaluate.batch_events, config.load.budget_items)
+    blocks = raw.blocks(config.evaluate.batch_events, config.load.max_items)
     return request.write(
         predictor,
         ["predict", *request.identity(predictor, columns, replaced)],
@@ -185,7 +185,7 @@ def generate_files(
     total = count_rows(inputs, raw, required)
 
     def rows(block: Events, seed: int) -> Iterator[pa.Table]:
-        budget = config.load.budget_items
+        budget = config.load.max_items
         for asked, events in predictor.generate(
             block, multiplicity=multiplicity, cap=cap, budget_items=budget, seed=seed
         ):

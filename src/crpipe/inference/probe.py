@@ -177,7 +177,7 @@ def probe_batch(
     skipped = 0
     tail = steps - max(1, steps // _LAST_SHARE)
     warm_up = min(_WARM_UP, steps - 1)
-    remedy = f"lower load.budget_items ({load.budget_items:,}), or set train.precision: bfloat16"
+    remedy = f"lower load.max_items ({load.max_items:,}), or set train.precision: bfloat16"
     with profiler, torch.autograd.set_detect_anomaly(anomaly), named_out_of_memory(remedy):
         for step in range(steps):
             if step == warm_up:
@@ -295,7 +295,7 @@ def read_batch(campaign: Campaign, inputs: Sequence[Path], name: str) -> ProbeBa
 def batch_of_files(config: Config, inputs: Sequence[Path], tables: Tables, source: str) -> ProbeBatch:
     """Read a batch of raw files; raise ConfigError when they have no event. source: their name for people."""
     reader = open_reader(config.source.reader, config.options("reader"))
-    size = config.load.batch_events
+    size = config.load.batch_size
     blocks = RawInput(tuple(inputs), reader, tables).blocks(size, _NO_LIMIT)
     events = next(regroup(blocks, size, _NO_LIMIT), None)
     if events is None:
@@ -316,7 +316,7 @@ def _from_shards(campaign: Campaign, name: str) -> ProbeBatch:
         )
     chosen = name or split[0]
     open_manifest(paths.shards(chosen), campaign.data)
-    size = config.load.batch_events
+    size = config.load.batch_size
     loader = Loader(
         paths.shards(chosen), "train", batch_events=size, seed=(config.seed,), epochs=1, prefetch=0
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from crpipe.campaign.code import used_code
 from crpipe.campaign.records import Receipt
+from crpipe.config.plugins import called_now
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json
@@ -203,7 +204,7 @@ def _keys(runs: Sequence[RunFiles]) -> _Parts:
     if not changed:
         return [], ["none"]
     columns = [Column(run.name, [_value(run.keys, name) for name in changed]) for run in runs]
-    return [Column("key", changed), *columns], []
+    return [Column("key", list(map(called_now, changed))), *columns], []
 
 
 def _value(keys: Mapping[str, Any], name: str) -> str:
@@ -277,7 +278,7 @@ def _validation(runs: Sequence[RunFiles]) -> _Parts:
     numbers = [run.validation() for run in runs]
     names = sorted({name for found in numbers for name in found})
     if not names:
-        return [], ["none of them has any (train.validate_steps)"]
+        return [], ["none of them has any (train.validate_every)"]
     columns = [
         Column(run.name, [measured(found[name]) if name in found else "-" for name in names], right=True)
         for run, found in zip(runs, numbers, strict=True)

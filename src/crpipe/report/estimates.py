@@ -314,7 +314,7 @@ def peak_disk(campaign: Campaign, volume: Volume, ratios: Ratios) -> Peak | None
     """
     if volume.bytes is None or volume.largest is None:
         return None
-    raw = min(campaign.config.source.look_ahead, volume.ranges) * volume.largest
+    raw = min(campaign.config.source.prefetch_ranges, volume.ranges) * volume.largest
     return Peak(
         raw=raw,
         spills=round(raw * ratios.spills),
@@ -329,7 +329,7 @@ def configured_volume(campaign: Campaign) -> tuple[int, int | None]:
     Bytes are None where nobody knows them before the files are staged, because a simulator writes them.
     """
     config, source = campaign.config, campaign.config.source
-    files, taken = config.ranges.step, round(source.range_gib * GIB)
+    files, taken = config.ranges.size, round(source.range_gib * GIB)
     if config.simulates():
         simulator = open_simulator(source.simulator, config.options("simulator"))
         files = len(simulator.files(config.all_ranges()[0]))

@@ -446,7 +446,7 @@ def plot_rates(plan: RatePlan, path: Path) -> Path:
                 axis.text(begin, 0, f" round {count}", fontsize=8, verticalalignment="bottom")
             if plan.ranges_before < plan.horizon < plan.ranges_after:
                 axis.axvline(plan.horizon, color="black", linewidth=0.6, linestyle="--")
-                axis.text(plan.horizon, curve.rate / 2, " train.horizon_ranges", fontsize=8)
+                axis.text(plan.horizon, curve.rate / 2, " train.schedule.horizon_ranges", fontsize=8)
             axis.set_title(f"{curve.phase}: {curve.kind}, {curve.rate:g} at most", loc="left")
             axis.set_ylabel("learning rate")
             axis.set_ylim(0, curve.rate * 1.08 if curve.rate else None)

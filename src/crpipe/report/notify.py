@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 EVENTS = ("success", "failure", "stall")
 _WIDTH = 100
+TIMEOUT_S = 60.0  # of a command
 _SHOWN = 400  # characters of a failing command's output
 
 
@@ -84,13 +85,11 @@ def _run(campaign: Campaign, event: str, subject: str, message: str) -> None:
         start_new_session=True,
     ) as process:
         try:
-            output, _ = process.communicate(message, timeout=section.timeout_s)
+            output, _ = process.communicate(message, timeout=TIMEOUT_S)
         except subprocess.TimeoutExpired as error:
             os.killpg(process.pid, signal.SIGKILL)  # the shell and everything that it has started
-            limit = duration(section.timeout_s)
-            raise ConfigError(
-                f"notify.{event}: the command took longer than {limit} (notify.timeout_s); correct it"
-            ) from error
+            limit = duration(TIMEOUT_S)
+            raise ConfigError(f"notify.{event}: the command took longer than {limit}; correct it") from error
     if process.returncode:
         output = " ".join(output.split())[-_SHOWN:]
         raise ConfigError(

@@ -172,7 +172,7 @@ def _disk(plan: Plan) -> Iterator[Entry]:
     if peak is None:
         yield "disk", [f"{size(plan.free)} free; raw copies have a budget of {size(plan.budget)}"]
         return
-    ranges = min(plan.campaign.config.source.look_ahead, plan.volume.ranges)
+    ranges = min(plan.campaign.config.source.prefetch_ranges, plan.volume.ranges)
     most = f"{ranges} ranges ahead, {size(plan.volume.largest or 0)} the largest"
     budget = f"budget {size(plan.budget)} (source.disk_budget_gib)"
     yield "raw copies", [f"{size(peak.raw)} at most: {most}", budget]
@@ -187,7 +187,7 @@ def _disk(plan: Plan) -> Iterator[Entry]:
     taken = f"{size(plan.free)} free, {size(peak.taken)} taken"
     yield "disk", [f"{size(peak.more)} more at the peak, {taken}"]
     if peak.raw > plan.budget:
-        yield WARNING, ["raw copies exceed their budget: lower source.look_ahead or raise the budget"]
+        yield WARNING, ["raw copies exceed their budget: lower source.prefetch_ranges or raise the budget"]
     if peak.more > plan.free:
         yield WARNING, ["this does not fit on the disk: free some space, or set `results` elsewhere"]
 
@@ -261,35 +261,38 @@ def _events(plan: Plan) -> Iterator[Entry]:
             aside = f"{1 - file.below:.2%}" if file.below < 1.0 else "none"
             largest = f"the largest other one has {number(file.largest)} {item}"
             lines += [
-                f"{aside} of the events that were read are outliers (split.threshold); {largest}",
-                f"split.threshold: {file.recommended} would set at most 0.1% aside",
+                f"{aside} of the events that were read are outliers (split.outlier_above); {largest}",
+                f"split.outlier_above: {file.recommended} would set at most 0.1% aside",
             ]
     yield "events", lines
     least, most = min(plan.steps), max(plan.steps)
     span = number(least) if least == most else f"{number(least)} to {number(most)}"
-    batches = f"batches of {number(load.batch_events)} events (load.batch_events)"
+    batches = f"batches of {number(load.batch_size)} events (load.batch_size)"
     yield "steps", [f"{about}{span} a link: {batches}"]
     train = plan.campaign.config.train
     if least < FEW_STEPS:
-        batch, passes = better_sizes(load.batch_events, train.epochs, least)
-        pair = {"load.batch_events": (load.batch_events, batch), "train.epochs": (train.epochs, passes)}
+        batch, passes = better_sizes(load.batch_size, train.passes_per_link, least)
+        pair = {
+            "load.batch_size": (load.batch_size, batch),
+            "train.passes_per_link": (train.passes_per_link, passes),
+        }
         changes = " and ".join(f"{key}: {new}" for key, (old, new) in pair.items() if new != old)
         advice = f"set {changes}, " if changes else ""
         few = f"a link has {about}{counted(least, 'step')} only: that hardly trains a model."
         longer = "raise train.ranges_per_link, or add files"
         yield WARNING, [few, f"For {number(GOOD_STEPS)} or so {advice}{longer}"]
-    warm_up = 0 if train.schedule == "one_cycle" else train.warmup_steps
+    warm_up = 0 if train.schedule.shape == "one_cycle" else train.schedule.warmup_steps
     if warm_up > sum(plan.steps) / _WARM_UP:
         steps = f"{about}{number(sum(plan.steps))} steps"
-        slow = f"train.warmup_steps: {number(warm_up)} are more than a tenth of {steps}:"
+        slow = f"train.schedule.warmup_steps: {number(warm_up)} are more than a tenth of {steps}:"
         yield WARNING, [slow, f"set {max(1, sum(plan.steps) // _WARM_UP)}, or fewer"]
-    if file is not None and file.largest > load.budget_items:
+    if file is not None and file.largest > load.max_items:
         yield (
             WARNING,
             [
                 f"an event of {number(file.largest)} {item} is larger than",
-                f"load.budget_items: {number(load.budget_items)}; it takes as much more memory:",
-                "raise the budget to what the GPU holds, or set such events aside with split.threshold",
+                f"load.max_items: {number(load.max_items)}; it takes as much more memory:",
+                "raise the budget to what the GPU holds, or set such events aside with split.outlier_above",
             ],
         )
 
@@ -332,7 +335,7 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
         "events": None if events is None else events.events,
         "items": None if events is None else events.items,
         "exact": events is not None and events.exact,
-        "batch_events": campaign.config.load.batch_events,
+        "batch_events": campaign.config.load.batch_size,
         "steps_per_link": None if events is None else plan.steps,
         "disk": {
             "raw": None if peak is None else peak.raw,

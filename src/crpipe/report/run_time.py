@@ -85,9 +85,9 @@ def estimate_events(campaign: Campaign, seen: SourceLook) -> EventCounts | None:
 def steps_of_links(campaign: Campaign, events: EventCounts, batches: int) -> list[int]:
     """Count the steps of each link on bulk events, at least one; ``batches``: of a step on each rank."""
     train = campaign.config.train
-    per_step = campaign.config.load.batch_events * train.ranks * batches
+    per_step = campaign.config.load.batch_size * train.ranks * batches
     return [
-        max(1, round(sum(events.trained[name] for name in link.ranges) * train.epochs / per_step))
+        max(1, round(sum(events.trained[name] for name in link.ranges) * train.passes_per_link / per_step))
         for link in campaign.chain.links
         if link.ranges
     ]
@@ -112,7 +112,7 @@ def estimate_hours(campaign: Campaign, events: EventCounts | None) -> Hours:
     training = None
     if rate is not None and events is not None:
         events_trained = sum(events.trained[name] for link in campaign.chain.links for name in link.ranges)
-        training = events_trained * campaign.config.train.epochs / rate.events_per_s
+        training = events_trained * campaign.config.train.passes_per_link / rate.events_per_s
     range_s = _durations(attempts(campaign.paths.data_journal()))
     data = sum(range_s.values()) * len(campaign.ranges) if range_s.keys() == {*_DATA_VERBS} else None
     return Hours(training, rate, data, range_s)

@@ -200,4 +200,4 @@ def threshold_of(campaign: Campaign) -> int | None:
         ledger = LedgerSums.read_if_any(campaign.paths.ledger(name))
         if ledger is not None:
             return ledger.threshold
-    return campaign.config.split.threshold
+    return campaign.config.split.outlier_above

@@ -17,6 +17,7 @@ from crpipe.campaign.claims import changed_keys, data_keys_are_unused, run_may_c
 from crpipe.campaign.duplicates import ALLOW, find_twins
 from crpipe.campaign.ledger import Counts, LedgerSums
 from crpipe.campaign.records import BestReceipt, Receipt
+from crpipe.config.plugins import called_now
 from crpipe.core.files import GIB, free_bytes, read_json_if_any, tree_bytes
 from crpipe.core.journal import METRICS_BYTES, History, attempts, histories, metric_rows, tail
 from crpipe.core.paths import BEST, DESTINATIONS, HELD_OUT, OUTLIERS, OUTLIERS_OF
@@ -157,10 +158,10 @@ class TrainingTotals:
 
 @dataclass(frozen=True, slots=True)
 class LastValidation:
-    """The last validation of one link, and its best value of what train.keep_best names.
+    """The last validation of one link, and its best value of what train.monitor names.
 
     numbers, step: what was measured last, finite values only; None where the file of metrics is gone.
-    metric, best, best_step: empty and None without train.keep_best.
+    metric, best, best_step: empty and None without train.monitor.
     value: the last one of ``metric``. stopped: why the link ended early; empty where it did not.
     """
 
@@ -455,4 +456,4 @@ def _changed_keys(campaign: Campaign) -> Iterator[str]:
         for name in [] if recorded is None or may_change(changed) else changed:
             if name not in seen:
                 seen.add(name)
-                yield f"{name}: made with {recorded.get(name)!r}, now {keys.get(name)!r}"
+                yield f"{called_now(name)}: made with {recorded.get(name)!r}, now {keys.get(name)!r}"

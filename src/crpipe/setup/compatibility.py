@@ -55,8 +55,8 @@ def check_fit(config: Config) -> str:
     checked = [*check_data(campaign), f"workload {name}"]
     unused = check_workload(config, campaign.layout, campaign.simulated_tables)
     find_loggers(config.train.loggers)
-    if config.train.init_from and not is_present(campaign.paths.run_config()):
-        find_source(config.train.init_from)
+    if config.train.pretrained and not is_present(campaign.paths.run_config()):
+        find_source(config.train.pretrained)
     remarks = "".join(f"; {each}" for each in unused)
     return f"{', '.join(checked)}: they fit together; items are {campaign.layout.item}{remarks}"
 
@@ -109,8 +109,8 @@ def _check_phases(config: Config, workload: Workload) -> None:
     name = config.train.workload
     asked = {phase.name: phase.schedule for phase in phases_of(workload)}
     Schedules.of(config.train, asked)
-    if config.train.keep_best:
-        find_metric(config.train.keep_best, workload, name)
+    if config.train.monitor:
+        find_metric(config.train.monitor, workload, name)
 
 
 def check_columns(layout: Layout, reader: str, workload: Workload, name: str) -> None:

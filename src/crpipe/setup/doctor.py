@@ -188,7 +188,7 @@ def _first_range(config: Config, pattern: SourcePattern) -> Range:
     """Return the first range that is not skipped; where the files are not counted yet, the first of all."""
     with contextlib.suppress(CrpipeError):
         return config.all_ranges()[0]
-    first, step = config.ranges.first, config.ranges.step
+    first, step = config.ranges.first, config.ranges.size
     # A flat source may hold less than one range.
     return Range(first, first if pattern.kind in (Kind.FLAT, Kind.FLAT_LIST) else first + step - 1)
 

@@ -171,12 +171,13 @@ def choose(
 ) -> Iterator[tuple[str, tuple[Any, str]]]:
     """Yield keys that fit the sizes better than the configuration so far: key, value, and why in one line.
 
-    per_step: batches that a step takes. threshold: whether split.threshold is not the workload's own choice.
+    per_step: batches that a step takes. threshold: whether split.outlier_above is free, not the
+    workload's own choice.
     """
     if threshold and not sizes.fixed:
         value, aside = recommended_threshold(sizes.counts)
         share = f"{aside:.2%} of the events" if aside else "none of the events"
-        yield "split.threshold", (value, f"{share} that were read have more {sizes.item}")
+        yield "split.outlier_above", (value, f"{share} that were read have more {sizes.item}")
     fraction, groups = config.split.validation_fraction, sizes.groups
     if groups * fraction < _ENOUGH:
         fraction = min(_MOST_SHARE, max(fraction, math.ceil(100 * _ENOUGH / max(groups, 1)) / 100))
@@ -193,20 +194,23 @@ def _steps(config: Config, events: float, per_step: int) -> Iterator[tuple[str, 
     if events > _FEW_EVENTS:
         return
     train, load = config.train, config.load
-    batch, passes = better_sizes(load.batch_events, 1, events / (load.batch_events * per_step))
-    passes = max(passes, train.epochs)
+    batch, passes = better_sizes(load.batch_size, 1, events / (load.batch_size * per_step))
+    passes = max(passes, train.passes_per_link)
     steps = max(1, round(passes * events / (batch * per_step)))
     takes = f", {per_step} for a step" if per_step > 1 else ""
-    if batch != load.batch_events:
+    if batch != load.batch_size:
         yield (
-            "load.batch_events",
+            "load.batch_size",
             (batch, f"{math.ceil(events / batch)} batches in a pass over all events{takes}"),
         )
-    if passes != train.epochs:
-        yield "train.epochs", (passes, f"about {number(steps)} steps in all")
+    if passes != train.passes_per_link:
+        yield "train.passes_per_link", (passes, f"about {number(steps)} steps in all")
     if train.ranges_per_link:
         yield "train.ranges_per_link", (0, f"about {number(round(events))} events: few enough for one link")
-    if train.schedule != "one_cycle" and train.warmup_steps > _WARM_UP * steps:
-        yield "train.warmup_steps", (max(1, int(_WARM_UP * steps)), f"a tenth of about {number(steps)} steps")
-    if 10 * train.validate_steps > steps:  # 0: never
-        yield "train.validate_steps", (max(1, steps // 10), "about ten times in the training")
+    if train.schedule.shape != "one_cycle" and train.schedule.warmup_steps > _WARM_UP * steps:
+        yield (
+            "train.schedule.warmup_steps",
+            (max(1, int(_WARM_UP * steps)), f"a tenth of about {number(steps)} steps"),
+        )
+    if 10 * train.validate_every > steps:  # 0: never
+        yield "train.validate_every", (max(1, steps // 10), "about ten times in the training")

@@ -14,6 +14,7 @@ from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.records import Receipt
 from crpipe.config.files import DEFAULTS
 from crpipe.config.loading import NAMED, flatten, load_config, read_tree
+from crpipe.config.plugins import called_now
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import atomic_write
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from crpipe.config.loading import Config, Tree
 
-_KEYS_OF_FORK = ("run", "results", "runs", "train.init_from", "train.start_after")
+_KEYS_OF_FORK = ("run", "results", "runs", "train.pretrained", "train.start_after")
 
 
 def write_fork(
@@ -44,7 +45,7 @@ def write_fork(
     claims.check_train(campaign)
     start = [
         f"run={json.dumps(run)}",
-        f"train.init_from={json.dumps(str(_checkpoint(campaign, link)))}",
+        f"train.pretrained={json.dumps(str(_checkpoint(campaign, link)))}",
         f"train.start_after={json.dumps(link)}",
         "train.on_optimizer_change=reset",
     ]
@@ -64,7 +65,7 @@ def write_fork(
     elif out.read_text() != text:  # the same: an attempt that failed after it
         raise ConfigError(f"{out} exists; name another file with --out, or delete it")
     load_config([*files, out])
-    _record_fork(campaign, run, forked.train.init_from)
+    _record_fork(campaign, run, forked.train.pretrained)
     given = shlex.join(str(path) for path in [*(path for path in files if path != DEFAULTS), out])
     return (
         f"{out}: run {run} goes on with link {links[0]}, {len(links)} to train; start it (and add your "
@@ -130,7 +131,7 @@ def _refuse_keys_of_fork(changes: Sequence[str]) -> None:
 def _refuse_other_shards(campaign: Campaign, forked: Config) -> None:
     """Raise ConfigError naming the changed keys of scope ``data``: a fork trains on the present shards."""
     before, after = campaign.config.data_keys(), forked.data_keys()
-    changed = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
+    changed = [called_now(name) for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
     if changed:
         raise ConfigError(
             f"--set {', '.join(changed)}: changes the shards; a fork trains on those that exist. Set "

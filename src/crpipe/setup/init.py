@@ -42,20 +42,20 @@ SHOWN = (
     "source.max_files",
     "ranges.first",
     "ranges.last",
-    "ranges.step",
-    "split.threshold",
+    "ranges.size",
+    "split.outlier_above",
     "split.validation_fraction",
-    "load.batch_events",
-    "load.budget_items",
+    "load.batch_size",
+    "load.max_items",
     "train.workload",
     "train.ranges_per_link",
-    "train.epochs",
+    "train.passes_per_link",
     "train.gpus",
 )
 _NO_WORKLOAD = "--workload: not given; write one of {}, or module:Name"
-_RANGES = {"first": 0, "last": 99_999, "step": 1000}
+_RANGES = {"first": 0, "last": 99_999, "size": 1000}
 _HEADER = """\
-# Most people change four of these keys: train.epochs, load.batch_events, split.threshold and
+# Most people change four of these keys: train.passes_per_link, load.batch_size, split.outlier_above and
 # split.validation_fraction. Above each key: its meaning, then [legal values; what a change of it changes]. A
 # key marked `data` changes the shards, `train` the checkpoints. `crpipe config default` prints all other
 # keys, with their values; a key that is written here wins. Relative paths start at the directory in which
@@ -192,7 +192,7 @@ def _from_here(uri: str, campaign: Path) -> str:
 
 def _with_skip(ranges: Tree, suggested: Mapping[str, Any]) -> Tree:
     """Keep of the missing ranges those that are among the ranges which the user chose."""
-    skip = [] if any(ranges[name] != suggested[name] for name in ("first", "step")) else ranges["skip"]
+    skip = [] if any(ranges[name] != suggested[name] for name in ("first", "size")) else ranges["skip"]
     skip = [name for name in skip if ranges["last"] == AUTO or Range.parse(name).last <= ranges["last"]]
     return {**ranges, "skip": skip} if skip else {name: ranges[name] for name in ranges if name != "skip"}
 
@@ -261,11 +261,13 @@ def fit_to_files(tree: Tree, answers: Answers) -> tuple[Tree, dict[str, str], li
     if sizes is None:
         return tree, {}, []
     init_config = find_init_config(answers.workload)
-    free = "threshold" not in init_config.always.get("split", {})
+    free = "outlier_above" not in init_config.always.get("split", {})
     reasons: dict[str, str] = {}
     for key, (value, why) in choose(config, sizes, init_config.per_step, threshold=free):
-        section, _, name = key.partition(".")
-        tree = _merged(tree, {section: {name: value}})
+        chosen: Any = value
+        for part in reversed(key.split(".")):
+            chosen = {part: chosen}
+        tree = _merged(tree, chosen)
         reasons[key] = why
     values = dict(flatten(tree))
     lines = [(f"{key}: {values[key]}", why) for key, why in reasons.items()]

@@ -70,7 +70,7 @@ def _read_one(campaign: Campaign, listings: Listings, *, remote: bool) -> FileSa
     if entry is None:
         listings.problems.append("the files of the first range are empty: 0 bytes; check source.uri")
         return None
-    limit = config.split.threshold if config.split.quantile is None else None
+    limit = config.split.outlier_above if config.split.quantile is None else None
     try:
         choice = _reader(campaign)
         if remote:

@@ -44,7 +44,7 @@ def count_files(campaign: Campaign, progress: Progress, *, grown: bool = False) 
     """Record the last file number that the source holds, and return it.
 
     grown: files that were added after the last one are numbered, too. Raise ListingError when the files
-    cannot be listed or are not those recorded before, ConfigError when ``ranges.first`` or ``ranges.step``
+    cannot be listed or are not those recorded before, ConfigError when ``ranges.first`` or ``ranges.size``
     do not fit them, or the source has no end. ``campaign.ranges`` is unknown before.
     """
     config, ranges = campaign.config, campaign.config.ranges
@@ -91,15 +91,15 @@ def _range_names(files: SourceFiles, ranges: RangesSection) -> list[str]:
         raise _nothing(files.pattern, ranges.first)
     for one in there:
         if one.first >= ranges.first:
-            _check_fit(ranges.first, ranges.step, one, there[-1].last)
+            _check_fit(ranges.first, ranges.size, one, there[-1].last)
     return [str(one) for one in there]
 
 
 def _check_fit(first: int, step: int, one: Range, last: int) -> None:
     if (one.first - first) % step or one.last != min(one.first + step - 1, last):
         raise ConfigError(
-            f"ranges.step: {step} from {first} on does not give range {one}, which the source holds; "
-            "correct ranges.first and ranges.step"
+            f"ranges.size: {step} from {first} on does not give range {one}, which the source holds; "
+            "correct ranges.first and ranges.size"
         )
 
 

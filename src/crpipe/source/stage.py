@@ -112,7 +112,7 @@ def _check_disk(campaign: Campaign, name: str, needed: int) -> None:
         raise DiskError(
             f"{label}: {size(needed)} needed, raw copies already take {size(taken)} of "
             f"{size(budget)} (source.disk_budget_gib); "
-            "split the staged ranges first, lower source.look_ahead, or raise the budget"
+            "split the staged ranges first, lower source.prefetch_ranges, or raise the budget"
         )
 
 

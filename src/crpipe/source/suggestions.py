@@ -147,14 +147,14 @@ def _in_ranges(source: SourceFiles, ranges: Sequence[Range]) -> SuggestedRanges:
     if odd:
         return SuggestedRanges(
             f"{count}; {shown(list(map(str, odd)))} does not fit between ranges of {step} files: set "
-            "ranges.first, ranges.last and ranges.step by hand",
+            "ranges.first, ranges.last and ranges.size by hand",
             count=files,
             paths=paths,
         )
     missing = [str(tile) for tile in tiles if tile not in ranges]
     note = f"; missing, so they are in ranges.skip: {shown(missing)}" if missing else ""
     skip = {"skip": missing} if missing else {}
-    suggested = {"first": first, "last": last, "step": step, **skip}
+    suggested = {"first": first, "last": last, "size": step, **skip}
     return SuggestedRanges(f"{count}{note}", suggested, files, paths)
 
 
@@ -167,14 +167,14 @@ def _numbered(pattern: SourcePattern, numbers: Sequence[int]) -> SuggestedRanges
             f"; {missing} numbers between them are missing, which stops their ranges: name them in "
             "ranges.skip, or write * in place of {number} to take the files that exist"
         )
-    ranges = {"first": first, "last": last, "step": _step(len(numbers))}
+    ranges = {"first": first, "last": last, "size": _step(len(numbers))}
     folder = pattern.whole().folder
     paths = _spread([f"{folder}/{pattern.file_name(number)}" for number in numbers])
     return SuggestedRanges(text, ranges, len(numbers), paths)
 
 
 def _flat(what: str, count: int, where: str) -> SuggestedRanges:
-    ranges = {"first": 0, "last": "auto", "step": _step(count)}
+    ranges = {"first": 0, "last": "auto", "size": _step(count)}
     return SuggestedRanges(f"{counted(count, 'file')} {where} ({what})", ranges, count)
 
 
@@ -210,7 +210,7 @@ def hint_of(pattern: SourcePattern, name: Range | None = None, *, option: bool =
     if name is not None and pattern.kind is Kind.RANGES:
         there = sorted(each for each in itertools.chain(*(_scan(top) or ())) if pattern.range_of(each))
         if there and name not in map(pattern.range_of, there):
-            ranges = "set ranges.first, ranges.last and ranges.step to what is there"
+            ranges = "set ranges.first, ranges.last and ranges.size to what is there"
             return f"{top} holds {shown(there)}; {ranges}"
     return _describe(top, option=option)
 

@@ -174,8 +174,8 @@ def choose_threshold(campaign: Campaign, progress: Progress) -> None:
     split, target = campaign.config.split, campaign.paths.threshold()
     if split.quantile is None:
         raise ConfigError(
-            "split.quantile: not set; nothing to choose, the threshold is split.threshold "
-            f"({split.threshold})"
+            "split.quantile: not set; nothing to choose, the threshold is split.outlier_above "
+            f"({split.outlier_above})"
         )
     names = tuple(str(Range.parse(text)) for text in split.reference_ranges) or campaign.ranges[:1]
     for name in names:

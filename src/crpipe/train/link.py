@@ -61,7 +61,7 @@ def train_link(
     their limits, DeviceMemoryError when the GPU's memory is too small, Interrupted after a signal or when
     ``max_minutes`` are over.
     """
-    train, budget_items = campaign.config.train, campaign.config.load.budget_items
+    train, budget_items = campaign.config.train, campaign.config.load.max_items
     plan = LinkPlan(campaign, campaign.chain.named(name))
     leads = os.environ.get("RANK", "0") == "0"
     if leads:
@@ -93,7 +93,7 @@ def train_link(
                 first()
         world.any(False)  # no rank reads the store before the leading rank holds its lease
         remedy = (
-            f"lower load.budget_items ({budget_items:,} items are computed at once) or set "
+            f"lower load.max_items ({budget_items:,} items are computed at once) or set "
             "train.precision: bfloat16, in a new run or a fork; with more memory the same command resumes"
         )
         with named_out_of_memory(remedy):
@@ -154,7 +154,7 @@ def _finish_link(
     if finished is not None:
         check()
         store.drop_snapshots()
-        if campaign.config.train.keep_best:
+        if campaign.config.train.monitor:
             _adopt_best(plan, store)
         write_receipt(paths.receipt(link.name), _receipt(plan, store, start, finished))
 
@@ -162,13 +162,13 @@ def _finish_link(
 def _start_of(plan: LinkPlan) -> Saved | None:
     """Return the checkpoint that a link starts from; None for fresh weights.
 
-    That of the link before it or, for the first one, what ``train.init_from`` names.
+    That of the link before it or, for the first one, what ``train.pretrained`` names.
     """
     paths, parent = plan.campaign.paths, plan.link.parent
     if parent:
         receipt = read_receipt(paths.receipt(parent))
         return Saved(paths.store(parent) / receipt.checkpoint, receipt.sha256)
-    init_from = plan.campaign.config.train.init_from
+    init_from = plan.campaign.config.train.pretrained
     return find_source(init_from) if init_from else None
 
 

@@ -56,7 +56,7 @@ class LinkPlan:
     def epochs(self) -> int:
         """Passes over the events."""
         train = self.campaign.config.train
-        return train.outlier_epochs if self.of_outliers else train.epochs
+        return train.outlier_epochs if self.of_outliers else train.passes_per_link
 
     @cached_property
     def progress(self) -> tuple[float, float]:
@@ -77,14 +77,14 @@ class LinkPlan:
         return Loader(
             self.shards,
             OUTLIERS if self.of_outliers else "train",
-            batch_events=load.batch_events,
+            batch_events=load.batch_size,
             seed=self.seed,
             epochs=self.epochs,
             rank=world.rank,
             ranks=world.size,
             prefetch=load.prefetch,
             # Thousands of outliers in one batch would not fit into memory; bulk batches keep their size.
-            max_items=load.budget_items if self.of_outliers else None,
+            max_items=load.max_items if self.of_outliers else None,
         )
 
     def nothing_to_train_on(self) -> str:
@@ -117,11 +117,11 @@ class LinkPlan:
         loader = Loader(
             self.shards,
             OUTLIERS if self.of_outliers else "train",
-            batch_events=load.batch_events,
+            batch_events=load.batch_size,
             seed=self.seed,
             epochs=1,
             prefetch=0,
-            max_items=load.budget_items,
+            max_items=load.max_items,
         )
         with contextlib.closing(loader.batches()) as stream:
             for block, _ in stream:

@@ -42,12 +42,13 @@ if TYPE_CHECKING:
 Group = list[tuple["Events", "Cursor"]]
 Ready = dict["Cursor", list["Micro"]]
 MOVING_AVERAGE_STEPS = 500
+WARN_SHARE = 0.3  # of train.stop_loss
 
 
 class Trainer:
     """Trains one link to its end or to a stop request; a snapshot then resumes exactly.
 
-    start: the checkpoint that the link starts from, of the link before it or of ``train.init_from``; None:
+    start: the checkpoint that the link starts from, of the link before it or of ``train.pretrained``; None:
     fresh weights.
     """
 
@@ -72,7 +73,7 @@ class Trainer:
         if not self.loader.events:
             progress.message(plan.nothing_to_train_on())
         plan.use_histograms(workload, layout)
-        if train.validate_steps or isinstance(workload, Calibrates):
+        if train.validate_every or isinstance(workload, Calibrates):
             plan.check_validation()
         self.loggers = find_loggers(train.loggers)
         check_weighted(workload, train.workload, layout)
@@ -106,7 +107,7 @@ class Trainer:
         or too many steps in a row are not finite; the last good snapshot is then kept.
         """
         train = self.train
-        # Restore: a snapshot of this link, the checkpoint of the link before, or what train.init_from names.
+        # Restore: a snapshot of this link, the checkpoint of the link before, or what train.pretrained names.
         self._restore()
         counters = self.state.counters
         with self._open_outputs() as self.outputs, closing(self._groups()) as groups:
@@ -140,7 +141,7 @@ class Trainer:
         """Restore the state where training goes on.
 
         In this order: the newest good snapshot of this key, the checkpoint of the link before, that of
-        train.init_from, fresh weights.
+        train.pretrained, fresh weights.
         """
         name, say = self.link.name, self.progress.message
         self.numerics = self.world.gather(numerics(self.world))
@@ -338,7 +339,7 @@ class Trainer:
             self.outputs.histograms(step, arrays)
 
     def _check_loss_limits(self, values: Mapping[str, float]) -> None:
-        """Warn of a loss beyond train.warn_loss; raise DivergenceError beyond train.stop_loss."""
+        """Warn of a loss near train.stop_loss; raise DivergenceError beyond train.stop_loss."""
         step, train = self.state.counters.step, self.train
         for phase in self.state.phases:
             name = f"{phase.name}/{phase.watched_metric}"
@@ -349,8 +350,8 @@ class Trainer:
                     f"link {self.link.name}, {text} ± {train.stop_loss:g} (train.stop_loss); the last good "
                     "snapshot is kept; lower the learning rates in a new run from a checkpoint"
                 )
-            if abs(value) > train.warn_loss:
-                self.progress.message(f"warning: {text} ± {train.warn_loss:g} (train.warn_loss)")
+            if abs(value) > (limit := WARN_SHARE * train.stop_loss):
+                self.progress.message(f"warning: {text} ± {limit:g} ({WARN_SHARE} of train.stop_loss)")
 
     def _throttle(self) -> None:
         """Decide with the means of the steps since the last decision, whatever train.log_steps is."""

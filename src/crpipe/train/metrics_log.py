@@ -66,7 +66,7 @@ _DESCRIPTIONS = {
     "grad_norm_p50": "median norm of the gradient over the steps since the last row, before clipping",
     "grad_norm_p95": "95 % quantile of the norm of the gradient since the last row, before clipping",
     "grad_norm_max": "largest norm of the gradient since the last row, before clipping",
-    "clipped": "share of the steps whose gradient was longer than train.clip_norm",
+    "clipped": "share of the steps whose gradient was longer than train.gradient_clip_norm",
     "learning_rate": "learning rate, as a multiple of that which each phase has",
     "events_per_s": "events that training took in a second",
     "items_per_s": "items that training took in a second",

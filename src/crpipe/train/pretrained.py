@@ -1,4 +1,4 @@
-"""Weights of another training: which ones ``train.init_from`` and ``train.init_map`` load."""
+"""Weights of another training: which ones ``train.pretrained`` and ``train.init_map`` load."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from crpipe.train.checkpoints import Saved
 
 _MAX_NAMES = 8
-_KEY = "train.init_from"
+_KEY = "train.pretrained"
 _HASHED = re.compile(rf"-[0-9a-f]{{{HASH_DIGITS}}}$")
 
 
@@ -58,7 +58,7 @@ class Match:
 
 
 def find_source(init_from: str) -> Saved:
-    """Find the checkpoint that ``train.init_from`` names, itself or by a receipt, and check its hash."""
+    """Find the checkpoint that ``train.pretrained`` names, itself or by a receipt, and check its hash."""
     named = Path(init_from)
     if not is_plain(named):
         raise CheckpointError(

@@ -52,6 +52,6 @@ def _range_steps(campaign: Campaign, per_step: int) -> float | None:
     ]
     if not sum(events):
         return None
-    batches = sum(events) / len(events) / config.load.batch_events / config.train.ranks
-    steps: float = batches * config.train.epochs / per_step
+    batches = sum(events) / len(events) / config.load.batch_size / config.train.ranks
+    steps: float = batches * config.train.passes_per_link / per_step
     return max(1.0, steps)

@@ -46,14 +46,15 @@ class Schedule:
     @classmethod
     def of(cls, train: TrainSection) -> Self:
         """Return the schedule of the configuration."""
+        keys = train.schedule
         return cls(
-            train.warmup_steps,
-            train.decay_from,
-            train.decay_to,
-            train.schedule,
-            train.one_cycle_start,
-            train.one_cycle_peak,
-            train.restarts,
+            keys.warmup_steps,
+            keys.decay_from,
+            keys.decay_to,
+            keys.shape,
+            keys.one_cycle_start,
+            keys.one_cycle_peak,
+            keys.restarts,
         )
 
     @property
@@ -100,16 +101,17 @@ class Schedules:
         """Collect them; raise ConfigError when the campaign's length shapes one phase's rate only.
 
         phases: what each asks for, by name. Where the configured schedule does not end, the fingerprint
-        leaves the campaign's length out, unless train.horizon_ranges is set.
+        leaves the campaign's length out, unless train.schedule.horizon_ranges is set.
         """
         common = Schedule.of(train)
         of_phases = {name: schedule for name, schedule in phases.items() if schedule is not None}
         ending = [name for name, schedule in of_phases.items() if schedule.ends]
-        if ending and not common.ends and not train.horizon_ranges:
+        if ending and not common.ends and not train.schedule.horizon_ranges:
             raise ConfigError(
-                f"train.horizon_ranges: the learning rate of {', '.join(ending)} ends with the campaign, but "
-                f"that of train.schedule: {train.schedule} does not; set the number of ranges over which it "
-                "runs (counted once for each round), for example train.horizon_ranges: 100"
+                f"train.schedule.horizon_ranges: the learning rate of {', '.join(ending)} ends with the "
+                f"campaign, but that of train.schedule.shape: {train.schedule.shape} does not; set the "
+                "number of ranges over which it runs (counted once for each round), for example "
+                "train.schedule.horizon_ranges: 100"
             )
         return cls(common, of_phases)
 

@@ -199,7 +199,7 @@ class TrainState:
         try:
             self.model.load_state_dict(weights, strict=False)
         except RuntimeError as error:  # a module refuses weights that were made for another scaling, say
-            raise CheckpointError(f"train.init_from: {error}") from error
+            raise CheckpointError(f"train.pretrained: {error}") from error
         for here in self.averaged:
             if here in match.names:
                 name = match.names[here]
@@ -231,7 +231,7 @@ class TrainState:
                 fresh.append(name)
         if fresh and policy == "refuse":
             raise CheckpointError(
-                f"the optimizer of {list_names(fresh)} differs from the checkpoint's; with train.init_from, "
+                f"the optimizer of {list_names(fresh)} differs from the checkpoint's; with train.pretrained, "
                 "train.on_optimizer_change: reset starts it from a fresh state"
             )
         return f"optimizers with a fresh state: {list_names(fresh)}"

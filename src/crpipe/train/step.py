@@ -34,7 +34,7 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 _RECOMPILATIONS = 64
 _SENTENCES = 3  # of torch's message on memory: what was asked for, of which GPU, how much is free
 # What to do where a trained model is used on blocks of events.
-LESS_AT_ONCE = "lower load.budget_items or evaluate.batch_events, which bound what is computed at once"
+LESS_AT_ONCE = "lower load.max_items or evaluate.batch_events, which bound what is computed at once"
 
 
 @contextlib.contextmanager
@@ -105,7 +105,7 @@ class Stepper:
         metrics that throttles watch, besides ``meter``.
         """
         self.train = train
-        self.budget_items = load.budget_items
+        self.budget_items = load.max_items
         self.workload = workload
         self.state = state
         self.world = world
@@ -145,7 +145,7 @@ class Stepper:
                     collated[cursor] = list(self._micro(events, (*seed, *cursor)))
                 bad = self._optimize(phase, collated[cursor], self._weight_of(events), phase_rate, bad)
         before.restore_where(bad)
-        self.state.update_average(self.train.ema, bad)
+        self.state.update_average(self.train.ema_decay, bad)
         return bad
 
     def probe(self, events: Events, seed: tuple[int, ...]) -> None:
@@ -249,7 +249,7 @@ class Stepper:
         return {name: tensor.to(self.world.device, non_blocking=True) for name, tensor in batch.items()}
 
     def _clip(self, phase: Phase, params: Sequence[nn.Parameter], norm: Tensor) -> None:
-        limit = self.train.clip_norm
+        limit = self.train.gradient_clip_norm
         self.meter.record(f"{phase.name}/grad_norm", norm)
         if limit:
             self._meter(phase, {"clipped": (norm > limit).double()}, 1.0)

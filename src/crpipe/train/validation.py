@@ -41,7 +41,7 @@ _STREAM = 7  # keeps a block's random numbers apart from those of a step
 
 
 def find_metric(name: str, workload: Workload, workload_name: str) -> Metric:
-    """Find the metric that train.keep_best names: the loss of a phase, or one that the workload validates.
+    """Find the metric that train.monitor names: the loss of a phase, or one that the workload validates.
 
     Raise ConfigError with the legal values.
     """
@@ -51,7 +51,7 @@ def find_metric(name: str, workload: Workload, workload_name: str) -> Metric:
         legal = {metric.name: metric for metric in (*losses, *validated)}
     if name not in legal:
         raise ConfigError(
-            f"train.keep_best: {name} is not measured by {workload_name}; legal values: {', '.join(legal)}"
+            f"train.monitor: {name} is not measured by {workload_name}; legal values: {', '.join(legal)}"
         )
     return legal[name]
 
@@ -100,7 +100,7 @@ class Validator:
 
     Blocks of the sample are divided among the ranks; each has random numbers of its own. So the result is the
     same for any number of ranks, all of them decide alike, and training goes on bit for bit as if nothing had
-    been measured. Without train.validate_steps it only calibrates, at the link's end.
+    been measured. Without train.validate_every it only calibrates, at the link's end.
 
     stopped: why the link ends early; empty while it goes on.
     """
@@ -116,23 +116,23 @@ class Validator:
         # This rank's blocks, each with its number, which decides on its random numbers.
         self._blocks: list[tuple[int, Events]] = []
         self._calibrates = isinstance(self._workload, Calibrates)
-        has_events = (train.validate_steps or self._calibrates) and any(
+        has_events = (train.validate_every or self._calibrates) and any(
             count_held_out(shards, "validation") for shards in plan.validation
         )
-        if train.validate_steps:
+        if train.validate_every:
             if not has_events:
                 raise ConfigError(
-                    f"train.validate_steps: there are no validation events in {plan.validation[0].bulk}"
+                    f"train.validate_every: there are no validation events in {plan.validation[0].bulk}"
                     f"{' and the folders after it' if len(plan.validation) > 1 else ''}; raise "
-                    "split.validation_fraction, or set train.validate_steps: 0"
+                    "split.validation_fraction, or set train.validate_every: 0"
                 )
             self._blocks = list(self._read_sample(train.validate_events))
         if self._calibrates and not has_events:
             say("no validation events: predicted uncertainties are not calibrated")
             self._calibrates = False
         self._metric: Metric | None = None
-        if train.keep_best:
-            self._metric = find_metric(train.keep_best, self._workload, train.workload)
+        if train.monitor:
+            self._metric = find_metric(train.monitor, self._workload, train.workload)
         self._best: BestValue | None = None
         self._without = 0  # validations in a row without a better value
         self._measured = -1  # step of the link
@@ -140,7 +140,7 @@ class Validator:
 
     def due(self, *, at_end: bool) -> bool:
         """Return whether to measure now; at the link's end unless that was just done."""
-        every, step = self._train.validate_steps, self._state.counters.range_step
+        every, step = self._train.validate_every, self._state.counters.range_step
         if not every or step == self._measured:
             return False
         return at_end or step % every == 0
@@ -180,16 +180,16 @@ class Validator:
         else:
             self._without += 1
             self._lower_rates()
-        if self._train.stop_after and self._without >= self._train.stop_after:
+        if self._train.early_stopping_patience and self._without >= self._train.early_stopping_patience:
             best = self._best
             text = f"best {best.value:.6g} at step {best.step}" if best else "never finite"
             self.stopped = f"no better {name} for {self._without} validations; {text}"
 
     def _lower_rates(self) -> None:
-        """Lower the learning rates of all phases where train.plateau_after validations were no better."""
-        train = self._train
-        if train.plateau_after and self._without % train.plateau_after == 0:
-            factors = self._state.lower_rates(train.plateau_factor, train.plateau_least)
+        """Lower the learning rates of all phases after ``plateau_after`` validations that were no better."""
+        schedule = self._train.schedule
+        if schedule.plateau_after and self._without % schedule.plateau_after == 0:
+            factors = self._state.lower_rates(schedule.plateau_factor, schedule.plateau_least)
             shares = ", ".join(f"{name} {factor:.3g}" for name, factor in factors.items())
             self._say(f"no better validation {self._without} times: learning rates fall to {shares}")
 
@@ -243,7 +243,7 @@ class Validator:
         if self._metric is None:
             return
         if state is None or state["metric"] != self._metric.name:
-            self._say(f"train.keep_best: {self._metric.name} is compared from this step on")
+            self._say(f"train.monitor: {self._metric.name} is compared from this step on")
             return
         self._without = state["without"]
         if state["found"]:
@@ -251,7 +251,7 @@ class Validator:
             path = self._store.folder / self._best.checkpoint
             if not is_present(path):
                 raise CheckpointError(
-                    f"{path}: missing, the best checkpoint of train.keep_best; restore it, or move the "
+                    f"{path}: missing, the best checkpoint of train.monitor; restore it, or move the "
                     "snapshots of this link away to train it from its beginning"
                 )
 
@@ -260,7 +260,7 @@ class Validator:
     def calibrate(self) -> None:
         """Calibrate the model on validation events, with the averaged weights, alike on all ranks.
 
-        The events are the same whatever train.validate_steps and train.validate_events are: these may change
+        The events are the same whatever train.validate_every and train.validate_events are: these may change
         without changing a checkpoint. They are read block by block.
         """
         workload, state = self._workload, self._state
@@ -283,12 +283,12 @@ class Validator:
     def _read_sample(self, most: int) -> Iterator[tuple[int, Events]]:
         """Read this rank's blocks of a sample of at most so many events, each with its number."""
         config = self._plan.campaign.config
-        budget = config.load.budget_items
+        budget = config.load.max_items
         parts = held_out(
             self._plan.validation,
             "validation",
             events=most,
-            batch_events=min(BLOCK_EVENTS, config.load.batch_events),
+            batch_events=min(BLOCK_EVENTS, config.load.batch_size),
             budget_items=budget,
             seed=config.seed,
         )

@@ -69,9 +69,9 @@ class Phase:
     repeat: optimizer steps of this phase within one training step, one batch each (train.fresh_batches).
     average: whether this phase's parameters enter the averaged (EMA) weights.
     smoothed: metrics that are also logged as a moving average over 500 steps.
-    watched_metric: metric compared with train.warn_loss and train.stop_loss, where the loss itself may be
+    watched_metric: metric compared with train.stop_loss, where the loss itself may be
         large for good reasons.
-    schedule: course of this phase's learning rate; None: train.schedule.
+    schedule: course of this phase's learning rate; None: that of section train.schedule.
     frozen: some of ``params`` that do not change in the first ``frozen_steps`` steps of the training. A phase
         whose parameters are all frozen is left out until then.
     """
@@ -107,7 +107,7 @@ class Workload(Protocol):
     # layout with a weight is refused.
 
     def size(self, events: Events) -> NDArray[np.integer[Any]]:
-        """Items that each event puts into a batch, [N]; what load.budget_items counts."""
+        """Items that each event puts into a batch, [N]; what load.max_items counts."""
 
     def collate(self, events: Events, index: NDArray[np.integer[Any]], seed: tuple[int, ...]) -> Batch:
         """Turn the events at ``index`` into tensors on the CPU; ``seed`` feeds any random choice.
@@ -127,7 +127,7 @@ class Workload(Protocol):
     def predict(self, model: nn.Module, events: Events, generator: torch.Generator) -> Events | Columns:
         """Predict for ``events``: whole events, or one array [N] for each predicted column.
 
-        Called with blocks of at most evaluate.batch_events events and load.budget_items items (a larger event
+        Called with blocks of at most evaluate.batch_events events and load.max_items items (a larger event
         is a block of its own), without gradients. Whole events have the item columns of the layout, and one
         event for each event that came in. A column may be objects, each a flat array: lists of any length.
         """
@@ -219,7 +219,7 @@ class Calibrates(Protocol):
         """Set the corrections, which are buffers of the model that only ``predict`` and an export use.
 
         deviations: of all events of the sample, in their order; some may be NaN. Called for each checkpoint
-        of train.keep_best and at the end of a link, where there are validation events.
+        of train.monitor and at the end of a link, where there are validation events.
         """
 
 
@@ -235,9 +235,9 @@ class Histograms(Protocol):
 
 @runtime_checkable
 class Validates(Protocol):
-    """A workload with numbers of its own for the validations inside training (train.validate_steps).
+    """A workload with numbers of its own for the validations inside training (train.validate_every).
 
-    validation_metrics: what ``validate`` measures; train.keep_best may name one of them, or PHASE/loss.
+    validation_metrics: what ``validate`` measures; train.monitor may name one of them, or PHASE/loss.
     """
 
     validation_metrics: tuple[Metric, ...]

@@ -46,7 +46,7 @@ def reference_ranges(campaign: Campaign) -> list[str]:
     return list(split.reference_ranges) or [campaign.ranges[0]]
 
 
-# Who waits for whom, and who is first: staging goes at most ``source.look_ahead`` ranges beyond training.
+# Who waits for whom, and who is first: staging is at most ``source.prefetch_ranges`` beyond training.
 
 
 TRAINING_TARGETS = frozenset(
@@ -85,10 +85,10 @@ def training_priority(ranges: Sequence[str]) -> int:
 def staging_prerequisites(campaign: Campaign, name: str, *, training: bool) -> list[Path]:
     """List the files that range ``name`` waits for before it is staged.
 
-    The ledger of the range look_ahead before it: raw copies of look_ahead ranges exist at most. And, where
-    training is asked for, the receipt of the link before the first one whose last range is at most look_ahead
+    The ledger of the range prefetch_ranges before it: raw copies of so many ranges exist at most. And, where
+    training is asked for, the receipt of the link before the first one whose last range is at most so many
     before it. Both belong to earlier ranges, so that no two ranges wait for each other.
-    What was staged before waits for nothing: a change of target or look_ahead must not copy it again.
+    What was staged before waits for nothing: a change of target or prefetch_ranges must not copy it again.
     """
     paths, names = campaign.paths, campaign.ranges
     if is_present(paths.staged(name)) or is_present(paths.ledger(name)):
@@ -97,10 +97,10 @@ def staging_prerequisites(campaign: Campaign, name: str, *, training: bool) -> l
     reference = reference_ranges(campaign)
     if name in reference:
         return []
-    look_ahead = campaign.config.source.look_ahead
-    reach = names.index(name) - look_ahead
+    prefetch_ranges = campaign.config.source.prefetch_ranges
+    reach = names.index(name) - prefetch_ranges
     before = []
-    for index in range(reach, -1, -look_ahead):
+    for index in range(reach, -1, -prefetch_ranges):
         before.append(paths.ledger(names[index]))
         if names[index] not in reference:
             break  # a reference range waits for nothing: wait for what it passed by, too

@@ -100,7 +100,7 @@ def next_links(campaign: Campaign, number: int) -> tuple[str, ...]:
     if not left:
         raise ConfigError(
             f"--links {number}: all {len(receipts)} links are trained; add ranges (ranges.last) or rounds "
-            "(train.rounds), or evaluate and plot what is there: crpipe run"
+            "(train.passes), or evaluate and plot what is there: crpipe run"
         )
     return tuple(left[:number])
 

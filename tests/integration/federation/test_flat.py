@@ -25,7 +25,7 @@ def listed(config, name, campaign):
 def configured(campaign, pattern, **ranges):
     root = campaign.source["uri"].partition("/{range}")[0]
     config = campaign.config(uri=f"{root}/{pattern}")
-    ranges = config.ranges.model_copy(update={"last": "auto", "step": 10, **ranges})
+    ranges = config.ranges.model_copy(update={"last": "auto", "size": 10, **ranges})
     return config.model_copy(update={"ranges": ranges})
 
 

@@ -43,20 +43,20 @@ def test_the_reader_is_asked_where_no_job_has_recorded_a_layout(tmp_path):
 
 
 def test_a_run_alone_is_the_same_campaign_as_its_configuration(tmp_path):
-    files = CampaignFiles(tmp_path, ranges=2, overrides=("split.threshold=7",))
+    files = CampaignFiles(tmp_path, ranges=2, overrides=("split.outlier_above=7",))
     files.claim()
     files.trained(files.split(0))
     configured, alone = Campaign.open(files.config, "recorded"), Campaign.of_run(files.paths.run_dir())
     for name in ("paths", "known_layout", "data_keys", "run_keys", "data", "fingerprint", "item"):
         assert getattr(alone, name) == getattr(configured, name)
-    assert alone.config.split.threshold == 7
+    assert alone.config.split.outlier_above == 7
     assert (alone.ranges, alone.chain.names) == ((files.name(0),), (files.name(0),))
 
 
 @pytest.mark.parametrize("last", [3, "auto"])
 def test_a_run_is_finished_when_every_link_has_its_receipt(tmp_path, last):
     places = {"results": str(tmp_path / "results"), "runs": str(tmp_path / "runs")}
-    config = validate({**places, "ranges": {"last": last, "step": 2}})
+    config = validate({**places, "ranges": {"last": last, "size": 2}})
 
     def is_finished():
         return Campaign.open(config, layout="recorded").is_finished()

@@ -67,8 +67,8 @@ def test_data_made_under_other_keys_is_refused_with_key_values_and_way_out(confi
     made(configure())
     for judge in (check_data, record_data_keys):
         with pytest.raises(ConfigError) as caught:
-            judge(configure("split.threshold=7"))
-        assert "split.threshold" in str(caught.value)
+            judge(configure("split.outlier_above=7"))
+        assert "split.outlier_above" in str(caught.value)
         assert "50000, config 7" in str(caught.value)
         assert "set `results` to a new directory" in str(caught.value)
 
@@ -82,8 +82,8 @@ def test_a_changed_run_is_refused_and_a_new_name_is_not(configure):
     record_train_keys(configure())
     made(configure())
     with pytest.raises(ConfigError, match="give the changed campaign a new name with `run`"):
-        check_train(configure("train.epochs=2"))
-    check_train(configure("train.epochs=2", "run=other"))
+        check_train(configure("train.passes_per_link=2"))
+    check_train(configure("train.passes_per_link=2", "run=other"))
 
 
 def test_a_changed_run_says_which_commands_and_keys_keep_what_is_trained(configure):
@@ -93,10 +93,10 @@ def test_a_changed_run_says_which_commands_and_keys_keep_what_is_trained(configu
         write_json(paths.receipt(name), {"ranges": [name.removesuffix(".best")]})
         os.utime(paths.receipt(name), (time.time() - age,) * 2)
     with pytest.raises(ConfigError) as caught:
-        check_train(configure("train.clip_norm=2"))
+        check_train(configure("train.gradient_clip_norm=2"))
     told = str(caught.value)
     assert "crpipe fork --from 0001000-0001999 --run NEW --set KEY=VALUE" in told
-    assert f"train.init_from: {paths.receipt('0001000-0001999')}, ranges.first: 2000" in told
+    assert f"train.pretrained: {paths.receipt('0001000-0001999')}, ranges.first: 2000" in told
 
 
 def test_side_tables_that_are_not_staged_again_yet_are_not_compared(configure):
@@ -155,25 +155,25 @@ def test_the_first_jobs_of_a_campaign_may_start_together(configure):
     assert configure().paths().campaign().exists()
 
 
-@pytest.mark.parametrize("more", ["ranges.last=100999", "train.rounds=2"])
+@pytest.mark.parametrize("more", ["ranges.last=100999", "train.passes=2"])
 def test_added_ranges_or_rounds_are_refused_with_the_key_that_accepts_them(configure, more):
     record_train_keys(configure())
     made(configure())
     with pytest.raises(ConfigError) as refused:
         check_train(configure(more))
     lines = str(refused.value).splitlines()
-    assert "  train.horizon_ranges: 100" in lines
-    assert "is trained at the final rate (train.decay_to: 0.05)" in str(refused.value)
-    check_train(configure(more, "train.horizon_ranges=100"))
+    assert "  train.schedule.horizon_ranges: 100" in lines
+    assert "is trained at the final rate (train.schedule.decay_to: 0.05)" in str(refused.value)
+    check_train(configure(more, "train.schedule.horizon_ranges=100"))
 
 
-@pytest.mark.parametrize("more", ["ranges.last=100999", "train.rounds=2"])
+@pytest.mark.parametrize("more", ["ranges.last=100999", "train.passes=2"])
 def test_a_constant_learning_rate_accepts_more_ranges_and_rounds(configure, more):
-    record_train_keys(configure("train.schedule=constant"))
+    record_train_keys(configure("train.schedule.shape=constant"))
     made(configure())
-    check_train(configure("train.schedule=constant", more))
+    check_train(configure("train.schedule.shape=constant", more))
     with pytest.raises(ConfigError) as refused:
-        check_train(configure("train.schedule=constant", "train.epochs=2"))
+        check_train(configure("train.schedule.shape=constant", "train.passes_per_link=2"))
     assert "horizon" not in str(refused.value)
 
 
@@ -197,14 +197,14 @@ def test_copies_are_kept_where_only_the_reader_changes(configure):
     record_data_keys(configure())
     copies(configure())
     changed = configure(
-        f"source.reader={READERS['bundles_ids']}", "split.threshold=7", "source.on_bad_file=quarantine"
+        f"source.reader={READERS['bundles_ids']}", "split.outlier_above=7", "source.on_bad_file=quarantine"
     )
     record_data_keys(changed)
     assert read_json(changed.paths().campaign())["source.reader"] == READERS["bundles_ids"]
     assert (changed.paths().raw(NAME) / "a.parquet").exists()
     changed.paths().staged(NAME).touch()
     with pytest.raises(ConfigError, match="source.on_bad_file"):
-        record_data_keys(configure(f"source.reader={READERS['bundles_ids']}", "split.threshold=7"))
+        record_data_keys(configure(f"source.reader={READERS['bundles_ids']}", "split.outlier_above=7"))
 
 
 @pytest.mark.parametrize("change", ["source.uri=/data/{range}/*.h5", "seed=7", "source.max_files=3"])

@@ -488,7 +488,7 @@ def test_the_threshold_of_a_quantile_is_that_of_the_shards(tmp_path):
 def test_a_run_that_began_from_another_checkpoint_names_it(sound, tmp_path):
     campaign = sound.copy(tmp_path / "campaign")
     source = campaign.paths.receipt(SECOND)
-    fork = Checked(campaign.folder, (*campaign.keys, "run=fork", f"train.init_from={source}"))
+    fork = Checked(campaign.folder, (*campaign.keys, "run=fork", f"train.pretrained={source}"))
     fork.crpipe("train", FIRST)
     assert lines(fork.check()) == []
     edit(source, assign("sha256", "0" * 64))

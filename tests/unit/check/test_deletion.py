@@ -119,7 +119,7 @@ def test_what_something_else_names_stays(campaign, user, tmp_path):
         (folder / "metrics.json").write_text(json.dumps({"checkpoint": sha256(path)}))
     elif user == "fork":
         out = tmp_path / "fork.yaml"
-        change = ("--set", "train.clip_norm=5.0", "--out", str(out))
+        change = ("--set", "train.gradient_clip_norm=5.0", "--out", str(out))
         campaign.crpipe("fork", "--from", FIRST, "--run", "forked", *change)
     elif user == "moved":  # or restored elsewhere, after the fork
         there = f"/elsewhere/runs/default/store/{FIRST}/{path.name}"

@@ -25,7 +25,7 @@ SMALL = [
     "--set",
     "ranges.last=1",
     "--set",
-    "ranges.step=1",
+    "ranges.size=1",
     "--set",
     f"source.reader={READERS['bundles']}",
     "--set",
@@ -268,7 +268,7 @@ def production(crpipe, tmp_path):
     write_parquet(tmp_path / "raw" / "0000000-0000009" / "a.parquet", [1, 2, 3])
     (tmp_path / "config" / "config.yaml").write_text(
         f"source: {{uri: 'raw/{{range}}/*.parquet', reader: '{READERS['bundles']}'}}\n"
-        "ranges: {last: 9, step: 10}\ntrain: {workload: 'crpipe.workloads.muons:MuonGan'}\n"
+        "ranges: {last: 9, size: 10}\ntrain: {workload: 'crpipe.workloads.muons:MuonGan'}\n"
     )
     return crpipe
 

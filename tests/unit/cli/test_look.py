@@ -20,7 +20,7 @@ PATIENCE_S = 60
 @pytest.fixture
 def folder(tmp_path):
     """A directory with a configuration, and a log of a split and of a training."""
-    (tmp_path / "crpipe.yaml").write_text("ranges: {last: 19, step: 10}\n")
+    (tmp_path / "crpipe.yaml").write_text("ranges: {last: 19, size: 10}\n")
     texts = {("split", "results"): "split it\n", ("train", "runs/default"): "a\x1b[2Jb\nend\n"}
     for (verb, top), text in texts.items():
         path = tmp_path / top / "logs" / verb / f"{NAME}.log"

@@ -58,12 +58,12 @@ def test_a_folder_that_is_ready_and_the_next_commands(call, tmp_path):
 
 def test_options_become_keys(call, tmp_path, data):
     uri = "data/{range}/*.parquet"
-    more = ["--run", "first", "--results", "/scratch/first", "--first", "4", "--last", "7", "--step", "4"]
+    more = ["--run", "first", "--results", "/scratch/first", "--first", "4", "--last", "7", "--size", "4"]
     call("init", "--workload", "muons", "--uri", uri, "--yes", *more)
     tree = settings(tmp_path)
     assert tree["source"]["uri"] == uri
     assert (tree["run"], tree["results"]) == ("first", "/scratch/first")
-    assert tree["ranges"] == {"first": 4, "last": 7, "step": 4}
+    assert tree["ranges"] == {"first": 4, "last": 7, "size": 4}
 
 
 def test_a_typo_writes_nothing(call, tmp_path, data):
@@ -97,7 +97,7 @@ def test_questions_have_defaults_and_a_wrong_answer_is_asked_again(call, tmp_pat
     assert "--workload mions: not known" in said
     tree = settings(tmp_path / "trial")
     assert tree["source"]["uri"] == f"{data}/{{range}}/*.parquet"
-    assert tree["ranges"] == {"first": 0, "last": 7, "step": 4}
+    assert tree["ranges"] == {"first": 0, "last": 7, "size": 4}
     assert (tree["run"], tree["results"]) == ("first", "results/first")
 
 

@@ -41,7 +41,7 @@ def folder(tmp_path):
     """A directory with a configuration, two trained links, and a best checkpoint of the first."""
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "config.yaml").write_text((REPOSITORY / "config" / "config.yaml").read_text())
-    (tmp_path / "mine.yaml").write_text("run: mine\nranges: {last: 19, step: 10}\n")
+    (tmp_path / "mine.yaml").write_text("run: mine\nranges: {last: 19, size: 10}\n")
     for name in (*LINKS[:2], f"{LINKS[0]}.best"):
         path = tmp_path / "runs" / "mine" / "ranges" / f"{name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ def ask(folder, line, shell="bash"):
         ("crpipe -c mine.yaml fork --from ", LINKS[:2]),
         ("crpipe compare m", ["mine"]),
         ("crpipe plan --set ranges.f", ["ranges.first="]),
-        ("crpipe fork --set train.clip", ["train.clip_norm="]),
+        ("crpipe fork --set train.gradient", ["train.gradient_clip_norm="]),
         ("crpipe notify s", ["success", "stall"]),
         ("crpipe -c missing.yaml train ", []),
         ("crpipe -c mine.yaml -s seed=many train ", []),

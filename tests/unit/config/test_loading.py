@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from crpipe.campaign.claims import refuse_changes
 from crpipe.config.loading import NAMED, Config, flatten, load_config, read_tree, validate
+from crpipe.config.plugins import WRITTEN_AS, called_now
 from crpipe.core.errors import ConfigError, MachineError
 from crpipe.core.files import digest
 from named import SIMULATOR
@@ -40,11 +41,11 @@ def test_every_key_has_a_meaning_and_a_scope():
 
 
 def test_later_files_and_overrides_win_key_by_key(tmp_path):
-    first = write(tmp_path, "first.yaml", "run: a\nsource: {look_ahead: 3, attempts: 2}\n")
+    first = write(tmp_path, "first.yaml", "run: a\nsource: {prefetch_ranges: 3, attempts: 2}\n")
     second = write(tmp_path, "second.yaml", "source: {attempts: 9}\n")
-    config = load_config([first, second], ["run=c", "train.epochs=4"])
-    assert (config.run, config.source.look_ahead, config.source.attempts) == ("c", 3, 9)
-    assert config.train.epochs == 4
+    config = load_config([first, second], ["run=c", "train.passes_per_link=4"])
+    assert (config.run, config.source.prefetch_ranges, config.source.attempts) == ("c", 3, 9)
+    assert config.train.passes_per_link == 4
     assert config.split == Config().split
 
 
@@ -57,16 +58,22 @@ def test_a_section_whose_keys_are_all_commented_out_is_empty(tmp_path):
     ("text", "said"),
     [
         ("sorce: {}", "sorce: unknown key; did you mean source?"),
-        ("split: {threshold: 1.5e4}", "YAML reads 1.5e4 as text: write 15000"),
-        ("load: {batch_events: 1e3}", "YAML reads 1e3 as text: write 1000"),
+        ("split: {outlier_above: 1.5e4}", "YAML reads 1.5e4 as text: write 15000"),
+        ("load: {batch_size: 1e3}", "YAML reads 1e3 as text: write 1000"),
         ("split: {histograms: {e: [0, 1, 5e1]}}", "split.histograms.e.2: '5e1': "),
         ("split: {histograms: {e: [0, 1, 5e1]}}", "YAML reads 5e1 as text: write 50"),
-        ("train: {epochs: 25e-1}", "YAML reads 25e-1 as text: write 2.5"),
-        ("source: {lookahead: 2}", "source.lookahead: unknown key; did you mean source.look_ahead?"),
+        ("train: {passes_per_link: 25e-1}", "YAML reads 25e-1 as text: write 2.5"),
+        (
+            "source: {prefetch_range: 2}",
+            "source.prefetch_range: unknown key; did you mean source.prefetch_ranges?",
+        ),
         ("resources: {train: {cpu: 2}}", "did you mean resources.train.cpus?"),
         (f"{WORKLOAD}\nmodel: {{hiden: 2}}", "model.hiden: unknown key; did you mean model.hidden?"),
         ("zzzzzz: 1", "zzzzzz: unknown key"),
-        ("source: {look_ahead: 0}", "source.look_ahead: 0: input should be greater than or equal to 1"),
+        (
+            "source: {prefetch_ranges: 0}",
+            "source.prefetch_ranges: 0: input should be greater than or equal to 1",
+        ),
         (
             "source: {on_bad_file: maybe}",
             "source.on_bad_file: 'maybe': input should be 'fail' or 'quarantine'",
@@ -80,7 +87,7 @@ def test_a_section_whose_keys_are_all_commented_out_is_empty(tmp_path):
         ("train: {workload: nowhere:Nothing}", "train.workload: nowhere:Nothing: nowhere cannot be imported"),
         ("train: {workload: crpipe.config.loading}", "expected module:Name, for example"),
         ("model: {hidden: 8}", "model: options are given (hidden), but train.workload is not set"),
-        ("load: {budget_muons: 8}", "load.budget_muons: unknown key; it is now called load.budget_items"),
+        ("load: {budget_muons: 8}", "load.budget_muons: unknown key; it is now called load.max_items"),
         ("split: {shard_muons: 8}", "it is now called split.shard_items"),
         ("synthetic: {depths: 8}", "it is now called simulator"),
     ],
@@ -112,7 +119,7 @@ def test_a_package_that_imports_a_module_by_its_old_name_is_told_the_new_one(tmp
 
 
 @pytest.mark.parametrize(
-    "text", ["sorce: {}", "source: {look_ahead: 0}", "seed: many", f"{WORKLOAD}\nmodel: {{hidden: 1}}"]
+    "text", ["sorce: {}", "source: {prefetch_ranges: 0}", "seed: many", f"{WORKLOAD}\nmodel: {{hidden: 1}}"]
 )
 def test_the_file_that_holds_the_wrong_key_is_named(tmp_path, text):
     good, bad = write(tmp_path, "good.yaml", "run: x\nseed: 2\n"), write(tmp_path, "bad.yaml", text)
@@ -173,7 +180,7 @@ def test_a_missing_file_is_named(tmp_path):
 
 
 def test_numbers_may_come_as_text_as_the_workflow_hands_them_on():
-    assert validate({"source": {"look_ahead": "3"}}).source.look_ahead == 3
+    assert validate({"source": {"prefetch_ranges": "3"}}).source.prefetch_ranges == 3
 
 
 def test_an_option_that_does_not_apply_is_refused_but_its_default_is_not():
@@ -213,12 +220,12 @@ def fingerprint(config):
 # Keys that mean something only together with others.
 BESIDE = {
     "split.validation_files": ["split.validation_fraction=0"],
-    "train.init_map": ["train.init_from=other"],
-    "train.keep_best": ["train.validate_steps=5"],
+    "train.init_map": ["train.pretrained=other"],
+    "train.monitor": ["train.validate_every=5"],
     "train.processes": ["train.gpus=0"],
-    "train.start_after": ["train.init_from=other"],
-    "train.stop_after": ["train.validate_steps=5", "train.keep_best=critic/loss"],
-    "train.plateau_after": ["train.validate_steps=5", "train.keep_best=critic/loss"],
+    "train.start_after": ["train.pretrained=other"],
+    "train.early_stopping_patience": ["train.validate_every=5", "train.monitor=critic/loss"],
+    "train.schedule.plateau_after": ["train.validate_every=5", "train.monitor=critic/loss"],
 }
 
 
@@ -256,7 +263,7 @@ def changed(name, info):
 
 @pytest.mark.parametrize(
     ("name", "info"),
-    [(n, i) for n, i in leaves(Config) if n not in (*NAMED, "ranges.step", "source.simulator")],
+    [(n, i) for n, i in leaves(Config) if n not in (*NAMED, "ranges.size", "source.simulator")],
 )
 def test_a_changed_key_changes_what_its_scope_says(name, info):
     before, after = load_config([], [MODEL, *BESIDE.get(name, ())]), changed(name, info)
@@ -333,7 +340,7 @@ def test_skipping_a_range_in_mid_campaign_changes_no_fingerprint():
 def test_an_explicit_horizon_is_the_campaign_of_the_learning_rate():
     short, long = load_config([], ["ranges.last=9999"]), Config()
     assert fingerprint(short) != fingerprint(long)
-    again = load_config([], ["ranges.last=9999", "train.horizon_ranges=100"])
+    again = load_config([], ["ranges.last=9999", "train.schedule.horizon_ranges=100"])
     assert fingerprint(again) == fingerprint(long)
 
 
@@ -442,3 +449,27 @@ def test_other_errors_of_yaml_say_nothing_of_braces(tmp_path, text):
     with pytest.raises(ConfigError, match=r"not valid YAML: line \d, column \d+: ") as caught:
         load_config([path])
     assert "quotes" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("now", "before"), WRITTEN_AS.items())
+def test_a_name_of_before_is_refused_with_the_new_one_in_files_and_overrides(tmp_path, now, before):
+    section, name = before.split(".")
+    file = write(tmp_path, "mine.yaml", f"{section}:\n  {name}: linear\n")
+    for given in (([file],), ([], [f"{before}=linear"])):
+        with pytest.raises(ConfigError, match=rf"{before}: .*; it is now called {now}$"):
+            load_config(*given)
+
+
+def test_records_keep_the_names_of_before():
+    """A run that was begun under them goes on; nothing else in a record has a new name."""
+    watched = ["train.early_stopping_patience=2", "train.monitor=a/loss", "train.validate_every=5"]
+    keys = load_config([REPOSITORY / "config" / "config.yaml"], watched).train_keys()
+    assert not {*keys} & {*WRITTEN_AS}
+    assert {"split.threshold", "load.batch_events", "train.epochs", "train.schedule"} < {*keys}
+    assert {"train.warmup_steps", "train.validate_steps", "train.keep_best", "train.stop_after"} < {*keys}
+    assert [called_now(name) for name in ("train.epochs", "seed")] == ["train.passes_per_link", "seed"]
+
+
+def test_a_key_that_is_gone_is_refused_with_what_holds_in_its_place():
+    with pytest.raises(ConfigError, match=r"unknown key; it is gone, 0.3 of train.stop_loss"):
+        load_config([], ["train.warn_loss=3"])

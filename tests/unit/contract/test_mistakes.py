@@ -318,8 +318,8 @@ def case_of(module):
             {
                 "run": "small",
                 "source": source,
-                "ranges": {"first": 0, "last": 1, "step": 2},
-                "load": {"batch_events": 20},
+                "ranges": {"first": 0, "last": 1, "size": 2},
+                "load": {"batch_size": 20},
                 "train": {"workload": f"{module}:HitEnergy"},
             }
         )

@@ -167,8 +167,8 @@ def lab(tmp_path, monkeypatch):
         tree = {
             "run": "small",
             "source": source,
-            "ranges": {"first": 0, "last": 1, "step": 2},
-            "load": {"batch_events": 20},
+            "ranges": {"first": 0, "last": 1, "size": 2},
+            "load": {"batch_size": 20},
             "train": {"workload": f"{module}:HitEnergy", "device": "cpu", "threads": 1},
         }
         (tmp_path / "crpipe.yaml").write_text(yaml.safe_dump(tree))
@@ -228,8 +228,8 @@ def campaign_of(module, folder):
     tree = {
         "run": "small",
         "source": source,
-        "ranges": {"first": 0, "last": 1, "step": 2},
-        "load": {"batch_events": 20},
+        "ranges": {"first": 0, "last": 1, "size": 2},
+        "load": {"batch_size": 20},
         "train": {"workload": f"{module}:HitEnergy"},
     }
     return tiny_campaign(Case(validate(tree)), folder)

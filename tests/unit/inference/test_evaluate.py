@@ -146,7 +146,7 @@ def test_blocks_fit_the_budget_and_are_not_kept(prepared):
 
     Counting.seen = staticmethod(look)
     folder = evaluate(
-        prepared(load={"batch_events": 16, "budget_items": 50}, evaluate={"events": 120, "batch_events": 30})
+        prepared(load={"batch_size": 16, "max_items": 50}, evaluate={"events": 120, "batch_events": 30})
     )
     assert sum(events for events, _ in blocks) == numbers(folder)["events"] == 120
     assert max(events for events, _ in blocks) <= 30
@@ -353,7 +353,7 @@ def test_all_ranges_up_to_the_link_are_evaluated(prepared):
 def test_a_checkpoint_that_is_not_there(prepared, asked):
     campaign = prepared()
     with pytest.raises(
-        CheckpointError, match="--checkpoint .*(none yet; set train.keep_best|legal: best, lat)"
+        CheckpointError, match="--checkpoint .*(none yet; set train.monitor|legal: best, lat)"
     ):
         evaluate_link(campaign, "", NullProgress(), checkpoint=asked)
 

@@ -81,7 +81,7 @@ def settings(folder, name, options=()):
             f"source.reader={READERS['bundles']}",
             f"source.simulator={SIMULATOR}",
             "ranges.last=29",
-            "ranges.step=10",
+            "ranges.size=10",
             f"train.workload=crpipe.workloads.muons:{MODELS[name][0]}",
             *model,
         ],
@@ -354,8 +354,8 @@ def test_links_of_several_ranges_and_rounds_are_followed_back(tmp_path):
     assert config["links"] == [*LINKS, *(f"{name}.2" for name in LINKS)]
     assert config["ranges"] == [TILES[0], TILES[2]]
     again = yaml.safe_load((tmp_path / "out" / "campaign.yaml").read_text())
-    assert again["ranges"] == {"first": 0, "last": 29, "step": 10, "skip": [TILES[1]]}
-    assert again["train"]["rounds"] == 3  # over which the learning rate runs its 9 ranges
+    assert again["ranges"] == {"first": 0, "last": 29, "size": 10, "skip": [TILES[1]]}
+    assert again["train"]["passes"] == 3  # over which the learning rate runs its 9 ranges
     card = (tmp_path / "out" / "MODEL_CARD.md").read_text()
     assert "0000000-0000019 … 0000020-0000029.2 (2 ranges in 2 rounds: 4 links of run `r`)" in card
     assert "runs/r/ranges/0000020-0000029.2.json --in FILES" in card

@@ -20,7 +20,7 @@ def campaign(folder, groups=30, simulator=SIMULATOR):
             {
                 "results": str(folder / "results"),
                 "runs": str(folder / "runs"),
-                "ranges": {"first": 0, "last": 7, "step": 8},
+                "ranges": {"first": 0, "last": 7, "size": 8},
                 "source": {"uri": "synthetic://", "simulator": simulator, "reader": READER},
                 "simulator": {"showers_per_file": 5, "depths": 3},
                 "evaluate": {"fresh_groups": groups},

@@ -74,7 +74,7 @@ def generate(
         "source": {"reader": keys["source.reader"]},
         "train": {"workload": keys["train.workload"], "threads": 1},
         "evaluate": {"batch_events": events},
-        "load": {"budget_items": items},
+        "load": {"max_items": items},
     }
     campaign = Campaign.open(validate(tree), layout="recorded")
     request = TableRequest(campaign=campaign, checkpoint=checkpoint, inputs=[table], out=out, device="cpu")

@@ -42,7 +42,7 @@ def campaign_of(folder, kind, reader, **sections):
         "source": {"reader": reader},
         "train": {"workload": f"{kind.__module__}:{kind.__name__}", "threads": 1},
         "evaluate": {"batch_events": 8},
-        "load": {"budget_items": 40},
+        "load": {"max_items": 40},
         **sections,
     }
     return Campaign.open(validate(tree), layout="recorded")
@@ -346,6 +346,6 @@ def test_too_little_memory_of_a_gpu_names_the_keys(job, monkeypatch):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
     monkeypatch.setattr(Counting, "predict", full)
-    message = r"Tried to allocate 2.00 GiB; lower load.budget_items or evaluate.batch_events"
+    message = r"Tried to allocate 2.00 GiB; lower load.max_items or evaluate.batch_events"
     with pytest.raises(DeviceMemoryError, match=message):
         run(job())

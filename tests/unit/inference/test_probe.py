@@ -132,10 +132,10 @@ def test_too_little_memory_of_a_gpu_names_the_keys(tmp_path, monkeypatch):
 
     campaign = open_campaign(tmp_path, "Fitted")
     monkeypatch.setattr(torch.Tensor, "backward", full)
-    with pytest.raises(DeviceMemoryError, match=r"lower load.budget_items \([\d,]+\), or set"):
+    with pytest.raises(DeviceMemoryError, match=r"lower load.max_items \([\d,]+\), or set"):
         probe(campaign)
 
 
 def test_the_batch_is_that_of_the_configuration(tmp_path):
-    campaign = Campaign.open(toy_config(tmp_path, load={"batch_events": 30}))
+    campaign = Campaign.open(toy_config(tmp_path, load={"batch_size": 30}))
     assert len(read_batch(campaign, (), "").events) == pytest.approx(30, abs=2)

@@ -150,4 +150,4 @@ def test_without_a_warm_up_nothing_is_said_about_it(tmp_path):
     plan = RatePlan(CURVES[1:], 5, 20, 15, (), None)
     text = plot_rates(plan, tmp_path / "rates.svg").read_text()
     assert "warm-up" not in text
-    assert "train.horizon_ranges" in text
+    assert "train.schedule.horizon_ranges" in text

@@ -70,8 +70,9 @@ def test_a_finished_campaign_never_stalls(tmp_path, message):
     ("command", "error"),
     [("echo no such host >&2; exit 3", "ended with 3: no such host"), ("sleep 30; true", "longer than")],
 )
-def test_a_command_that_fails_is_named(tmp_path, command, error):
-    config = campaign(tmp_path, f"notify.success='{command}'", "notify.timeout_s=0.3").config
+def test_a_command_that_fails_is_named(tmp_path, monkeypatch, command, error):
+    monkeypatch.setattr("crpipe.report.notify.TIMEOUT_S", 0.3)
+    config = campaign(tmp_path, f"notify.success='{command}'").config
     with pytest.raises(ConfigError, match=f"notify.success: .*{error}"):
         notify(Campaign.open(config, "recorded"), "success")
 

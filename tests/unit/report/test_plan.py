@@ -58,7 +58,7 @@ def test_a_range_with_far_fewer_files_than_the_others_is_warned_about(tmp_path):
 
 
 def test_the_peak_counts_ranges_staged_ahead_and_the_shards_of_all(tmp_path):
-    files = CampaignFiles(tmp_path, ranges=4, overrides=("source.look_ahead=3",))
+    files = CampaignFiles(tmp_path, ranges=4, overrides=("source.prefetch_ranges=3",))
     for index in range(4):
         files.listed(index)
     peak = peak_disk(files.campaign, volume_of(files), Ratios(0.5, 0.1, 2.0))

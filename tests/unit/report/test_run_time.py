@@ -63,21 +63,22 @@ def test_few_steps_are_warned_about_with_the_key_that_helps(tmp_path):
     said = next(text for text in plan.warnings() if "steps only" in text)
     assert "a link has about 9 steps only" in said
     assert (
-        "For 500 or so set load.batch_events: 2048 and train.epochs: 28, raise train.ranges_per_link" in said
+        "For 500 or so set load.batch_size: 2048 and train.passes_per_link: 28, raise train.ranges_per_link"
+        in said
     )
-    enough = CampaignFiles(tmp_path, ranges=1, overrides=("load.batch_events=64",))
+    enough = CampaignFiles(tmp_path, ranges=1, overrides=("load.batch_size=64",))
     assert "steps only" not in words(plan_of(enough, listed={files.name(0): (4, 1000)}, file=big))
 
 
 @pytest.mark.parametrize(
     ("keys", "steps"),
     [
-        (("load.batch_events=38",), 1000),
-        (("load.batch_events=38", "train.epochs=3"), 3000),
-        (("load.batch_events=38", "train.fresh_batches=true", "model.critic_steps=5"), 200),
-        (("load.batch_events=38", "train.nodes=2", "train.gpus=2"), 250),
-        (("load.batch_events=38", "train.gpus=0", "train.processes=4"), 250),
-        (("load.batch_events=38", "train.ranges_per_link=2"), 2000),
+        (("load.batch_size=38",), 1000),
+        (("load.batch_size=38", "train.passes_per_link=3"), 3000),
+        (("load.batch_size=38", "train.fresh_batches=true", "model.critic_steps=5"), 200),
+        (("load.batch_size=38", "train.nodes=2", "train.gpus=2"), 250),
+        (("load.batch_size=38", "train.gpus=0", "train.processes=4"), 250),
+        (("load.batch_size=38", "train.ranges_per_link=2"), 2000),
     ],
 )
 def test_steps_follow_epochs_ranks_and_ranges_of_a_link(tmp_path, keys, steps):
@@ -88,9 +89,9 @@ def test_steps_follow_epochs_ranks_and_ranges_of_a_link(tmp_path, keys, steps):
 
 
 def test_an_event_above_the_budget_is_warned_about(tmp_path):
-    files = CampaignFiles(tmp_path, ranges=1, overrides=("load.budget_items=89",))
+    files = CampaignFiles(tmp_path, ranges=1, overrides=("load.max_items=89",))
     plan = plan_of(files, listed={files.name(0): (4, 1000)}, file=FILE)
-    assert "WARNING an event of 90 items is larger than load.budget_items: 89" in words(plan).replace(
+    assert "WARNING an event of 90 items is larger than load.max_items: 89" in words(plan).replace(
         plan.campaign.item, "items"
     )
 
@@ -129,17 +130,17 @@ def test_hours_follow_from_what_was_measured_here(tmp_path):
 
 def test_a_warm_up_that_lasts_too_long_is_warned_about(tmp_path):
     def warnings(steps, *more):
-        keys = f"train.warmup_steps={steps}", "load.batch_events=64", *more
+        keys = f"train.schedule.warmup_steps={steps}", "load.batch_size=64", *more
         files = CampaignFiles(tmp_path, ranges=1, overrides=keys)
         big = replace(FILE, events=40_000, below=1.0)
         return words(plan_of(files, listed={files.name(0): (4, 1000)}, file=big))
 
-    assert "train.warmup_steps: 200 are more than a tenth of" in warnings(200)
+    assert "train.schedule.warmup_steps: 200 are more than a tenth of" in warnings(200)
     assert "are more than a tenth of" not in warnings(19)
-    assert "are more than a tenth of" not in warnings(200, "train.schedule=one_cycle")
+    assert "are more than a tenth of" not in warnings(200, "train.schedule.shape=one_cycle")
 
 
 def test_outliers_are_counted_before_anything_is_split(tmp_path):
     files = CampaignFiles(tmp_path, ranges=1)
     text = words(plan_of(files, listed={files.name(0): (4, 1000)}, file=replace(FILE, below=0.9)))
-    assert "10.00% of the events that were read are outliers (split.threshold)" in text
+    assert "10.00% of the events that were read are outliers (split.outlier_above)" in text

@@ -81,10 +81,12 @@ def test_the_campaigns_histogram_holds_the_events_of_all_ranges(files):
 
 
 def test_the_threshold_is_the_one_that_split_used(files):
-    again = CampaignFiles(files.root, ranges=3, overrides=("split.threshold=7",))
+    again = CampaignFiles(files.root, ranges=3, overrides=("split.outlier_above=7",))
     assert threshold_of(again.campaign) == 50_000
     assert (
-        threshold_of(CampaignFiles(files.root / "new", ranges=3, overrides=("split.threshold=7",)).campaign)
+        threshold_of(
+            CampaignFiles(files.root / "new", ranges=3, overrides=("split.outlier_above=7",)).campaign
+        )
         == 7
     )
 

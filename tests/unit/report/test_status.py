@@ -142,10 +142,12 @@ def test_products_of_another_configuration_are_stale_and_the_key_is_named(files)
     files.trained(files.split(0), fingerprint="other")
     files.split(1, data="other")
     assert [item.state for item in files.state.ranges[:2]] == [State.STALE] * 2
-    again = CampaignFiles(files.root, ranges=4, overrides=("split.threshold=7", "train.epochs=3"))
+    again = CampaignFiles(
+        files.root, ranges=4, overrides=("split.outlier_above=7", "train.passes_per_link=3")
+    )
     text = render_status(again.state, 200)
-    assert "split.threshold: made with 50000, now 7" in text
-    assert "train.epochs: made with 1, now 3" in text
+    assert "split.outlier_above: made with 50000, now 7" in text
+    assert "train.passes_per_link: made with 1, now 3" in text
 
 
 def test_a_failed_evaluation_is_seen_beside_the_trained_range(files):

@@ -63,8 +63,8 @@ def test_a_histogram_that_the_workload_wants_must_be_counted(tmp_path, monkeypat
 
 def test_a_checkpoint_to_start_from_must_be_there_before_any_job(tmp_path):
     config = config_of(tmp_path)
-    config = config.model_copy(update={"train": config.train.model_copy(update={"init_from": "old.pt"})})
-    with pytest.raises(CheckpointError, match=r"train.init_from: old.pt does not exist"):
+    config = config.model_copy(update={"train": config.train.model_copy(update={"pretrained": "old.pt"})})
+    with pytest.raises(CheckpointError, match=r"train.pretrained: old.pt does not exist"):
         check_fit(config)
     config.paths().run_config().parent.mkdir(parents=True)
     config.paths().run_config().write_text("{}")  # the run has begun: the file may be gone

@@ -304,7 +304,7 @@ def test_the_workflow_of_a_folder(installed, programs, tmp_path):
 
 
 def of_source(uri, first=FIRST, **more):
-    ranges = {"first": first.first, "last": first.last, "step": first.last - first.first + 1, **more}
+    ranges = {"first": first.first, "last": first.last, "size": first.last - first.first + 1, **more}
     return diagnose_source(validate({"source": {"uri": str(uri)}, "ranges": ranges}))
 
 
@@ -318,7 +318,7 @@ def test_the_first_range_that_is_not_skipped_is_listed(tmp_path):
     assert of_source(f"{folder}/*.x", last="auto").text == f"1 file, 3 B (range {one})"
     found = of_source(f"{tmp_path}/{{range}}/*.x")
     assert (found.verdict, found.fix) == ("fail", "correct section source or ranges, then: crpipe doctor")
-    assert "set ranges.first, ranges.last and ranges.step to what is there" in found.text
+    assert "set ranges.first, ranges.last and ranges.size to what is there" in found.text
 
 
 def test_a_simulator_is_named_and_a_list_that_is_not_there():

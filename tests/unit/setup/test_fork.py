@@ -44,17 +44,17 @@ def fork(campaign, monkeypatch, capsys):
 
 def test_the_file_goes_on_after_the_link_under_the_changed_keys(fork, campaign, tmp_path):
     code, said = fork(
-        "--from", FIRST, "--run", "slow", "--set", "model.rate=1e-5", "--set", "train.clip_norm=2"
+        "--from", FIRST, "--run", "slow", "--set", "model.rate=1e-5", "--set", "train.gradient_clip_norm=2"
     )
     assert code == 0
     assert f"snakemake --configfile {campaign} slow.yaml" in said
     assert f"goes on with link {SECOND}, 3 to train" in said
     tree = yaml.safe_load((tmp_path / "slow.yaml").read_text())
-    checkpoint = tree["train"].pop("init_from")
+    checkpoint = tree["train"].pop("pretrained")
     assert checkpoint.startswith(str(tmp_path / "runs" / "toy" / "store" / FIRST / "checkpoint-"))
     assert tree == {
         "run": "slow",
-        "train": {"start_after": FIRST, "on_optimizer_change": "reset", "clip_norm": 2},
+        "train": {"start_after": FIRST, "on_optimizer_change": "reset", "gradient_clip_norm": 2},
         "model": {"rate": 1e-5},
     }
     forks = Campaign.open(load_config([campaign]), "recorded").paths.forks()
@@ -77,7 +77,10 @@ def test_what_was_set_before_the_verb_is_part_of_the_file(fork, tmp_path):
         (["--from", SECOND], f"--from {SECOND}: this link is not finished .* finished are: {FIRST}"),
         (["--from", "0009000-0009999"], "not a link of this campaign"),
         (["--from", "outliers"], f"nothing follows them; .* --from {THIRD}"),
-        (["--from", FIRST, "--set", "split.threshold=9"], "--set split.threshold: changes the shards"),
+        (
+            ["--from", FIRST, "--set", "split.outlier_above=9"],
+            "--set split.outlier_above: changes the shards",
+        ),
         (["--from", FIRST, "--set", "run=other"], "--set run: the fork itself sets"),
         (["--from", FIRST, "--set", "train.clip=2"], "--set train.clip=2: train.clip: unknown key"),
         (["--from", FIRST, "--set", "train.ranges_per_link=2"], f"{FIRST}: not a link of this campaign"),
@@ -104,9 +107,9 @@ def test_the_same_fork_again_goes_on_where_a_failed_one_ended_and_another_is_ref
 
 
 def test_another_configuration_than_that_of_the_run_is_refused(fork):
-    code, printed = fork("--from", FIRST, "--run", "slow", before=("--set", "train.clip_norm=3"))
+    code, printed = fork("--from", FIRST, "--run", "slow", before=("--set", "train.gradient_clip_norm=3"))
     assert code == 2
-    assert "train.clip_norm" in printed
+    assert "train.gradient_clip_norm" in printed
 
 
 def test_after_the_last_link_of_a_campaign_it_says_what_to_add(fork, campaign, tmp_path, monkeypatch):
@@ -116,5 +119,5 @@ def test_after_the_last_link_of_a_campaign_it_says_what_to_add(fork, campaign, t
         train_range(load_config([campaign]), name, NullProgress())
     code, printed = fork("--from", THIRD, "--run", "more")
     assert code == 2
-    assert "nothing is left to train; add ranges with ranges.last, or rounds with train.rounds" in printed
-    assert fork("--from", THIRD, "--run", "more", "--set", "train.rounds=2")[0] == 0
+    assert "nothing is left to train; add ranges with ranges.last, or rounds with train.passes" in printed
+    assert fork("--from", THIRD, "--run", "more", "--set", "train.passes=2")[0] == 0

@@ -87,7 +87,7 @@ def test_answers_win_over_the_starter(tmp_path):
     uri = "pelican://host/{range}/*.x"
     tree = composed(tmp_path, uri=uri, run="first", ranges={"last": 1999})
     assert (tree["run"], tree["results"]) == ("first", "results/first")
-    assert tree["ranges"] == {"first": 0, "last": 1999, "step": 1000}
+    assert tree["ranges"] == {"first": 0, "last": 1999, "size": 1000}
     assert tree["source"]["reader"] == READER
 
 
@@ -106,7 +106,7 @@ def test_a_relative_path_is_absolute_where_the_campaign_is_elsewhere(tmp_path, m
     ("ranges", "skip"),
     [
         ({}, ["0000004-0000007"]),
-        ({"first": 0, "last": 11, "step": 4}, ["0000004-0000007"]),
+        ({"first": 0, "last": 11, "size": 4}, ["0000004-0000007"]),
         ({"last": 3}, None),
         ({"first": 8}, None),
     ],
@@ -279,14 +279,14 @@ def test_workload_reader_and_sizes_come_from_the_files(bundles, tmp_path):
     assert lines[0].startswith("found: 2 ranges in")
     tree, reasons, shown = fit_to_files(compose(answers), answers)
     assert "about 300 events in 100 groups" in shown[0]
-    assert (tree["split"]["threshold"], tree["split"]["validation_fraction"]) == (3, 0.2)
-    assert (tree["load"]["batch_events"], tree["train"]["ranges_per_link"]) == (64, 0)
-    assert tree["train"]["warmup_steps"] == pytest.approx(240 * 50 / 64 / 10, abs=1)
+    assert (tree["split"]["outlier_above"], tree["split"]["validation_fraction"]) == (3, 0.2)
+    assert (tree["load"]["batch_size"], tree["train"]["ranges_per_link"]) == (64, 0)
+    assert tree["train"]["schedule"]["warmup_steps"] == pytest.approx(240 * 50 / 64 / 10, abs=1)
     written = render(tree, reasons)
     for key, why in reasons.items():
         assert f"chosen for your files: {why}" in written
         assert any(line.split()[0] == f"{key}:" for line in shown[1:])
-    assert load_config([*_written(tmp_path, written)]).train.epochs == 50
+    assert load_config([*_written(tmp_path, written)]).train.passes_per_link == 50
 
 
 def test_a_file_of_an_included_reader_is_inspected_without_a_configuration(bundles, tmp_path):
@@ -348,7 +348,7 @@ def test_one_file_is_named_by_any_name_and_a_flat_folder_is_counted_first(tmp_pa
 @pytest.mark.slow
 def test_batches_of_a_step_are_those_of_the_workload():
     for name, starter in init_configs().items():
-        config = validate(compose(Answers(name, "synthetic://", ranges={"first": 0, "last": 7, "step": 8})))
+        config = validate(compose(Answers(name, "synthetic://", ranges={"first": 0, "last": 7, "size": 8})))
         assert planned_workload(config).per_step == starter.per_step
 
 

@@ -20,7 +20,7 @@ from raw_files import campaign, make_events, nested, write_parquet
 QUARANTINE = "source.on_bad_file=quarantine"
 MUONS = pa.list_(pa.list_(pa.float32()))
 FIRST, SECOND = "0000000-0000009", "0000010-0000019"
-KEYS = ("ranges.last=19", "ranges.step=10", "split.validation_fraction=0.05")
+KEYS = ("ranges.last=19", "ranges.size=10", "split.validation_fraction=0.05")
 
 
 def planned(config):

@@ -30,7 +30,7 @@ def flat(tmp_path):
 
 
 def configured(tmp_path, uri, files="", **ranges):
-    ranges = {"first": 0, "last": "auto", "step": 10, **ranges}
+    ranges = {"first": 0, "last": "auto", "size": 10, **ranges}
     source = {"uri": uri, "files": files}
     return validate({"results": str(tmp_path / "results"), "ranges": ranges, "source": source})
 
@@ -88,7 +88,7 @@ def test_missing_numbers_are_named(tmp_path, flat):
 def test_one_list_is_cut_in_natural_order(tmp_path, flat):
     names = [f"flat/batch_{number}.parquet" for number in (10, 2, 1)]
     (tmp_path / "all.txt").write_text("\n".join(names))
-    config = configured(tmp_path, "", str(tmp_path / "all.txt"), step=2)
+    config = configured(tmp_path, "", str(tmp_path / "all.txt"), size=2)
     assert counted(config) == 2
     assert listed(config, "0000000-0000001") == ["batch_1.parquet", "batch_2.parquet"]
     assert listed(config, "0000002-0000002") == ["batch_10.parquet"]
@@ -144,7 +144,7 @@ def test_range_directories_are_counted(tmp_path):
 def test_range_directories_that_do_not_fit_are_named(tmp_path, odd):
     for name in (odd, "0000020-0000029"):
         (tmp_path / "runs" / name).mkdir(parents=True)
-    with pytest.raises(ConfigError, match=rf"ranges\.step: 10 from 0 on does not give range {odd}"):
+    with pytest.raises(ConfigError, match=rf"ranges\.size: 10 from 0 on does not give range {odd}"):
         counted(configured(tmp_path, f"{tmp_path}/runs/{{range}}/*.h5"))
 
 
@@ -198,7 +198,7 @@ def test_an_impossible_source_is_an_error_before_any_job(source, message):
 
 def test_the_verb_prints_the_last_number_and_is_an_attempt(tmp_path, flat, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    ranges = {"first": 1, "last": "auto", "step": 2}
+    ranges = {"first": 1, "last": "auto", "size": 2}
     tree = {**NAMED, "source": {**SOURCE, "uri": "flat/batch_{number}.parquet"}, "ranges": ranges}
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(tree))
     monkeypatch.setattr(sys, "argv", ["crpipe", "-c", "c.yaml", "count"])

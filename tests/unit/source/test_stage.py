@@ -320,7 +320,7 @@ def test_of_some_files_of_a_range_only_those_are_compared(configure, name, tree)
 @pytest.mark.parametrize("pattern", ["part-{number:04}.bin", "*.bin"])
 def test_numbered_files_are_listed_a_second_time_too(configure, tree, name, pattern):
     config = configure(uri=f"{tree}/{name}/{pattern}")
-    config = config.model_copy(update={"ranges": config.ranges.model_copy(update={"last": 11, "step": 12})})
+    config = config.model_copy(update={"ranges": config.ranges.model_copy(update={"last": 11, "size": 12})})
     only = str(config.all_ranges()[0])
     short_manifest(config, only, 5)
     with pytest.raises(ListingError, match=r"part-0005\.bin: new"):

@@ -31,7 +31,7 @@ def data(tmp_path):
 
 def test_range_directories_give_first_last_step_and_the_missing_ones(data):
     found = suggest_ranges(f"{data}/{{range}}/*.parquet")
-    assert found.ranges == {"first": 0, "last": 15, "step": 4, "skip": ["0000008-0000011"]}
+    assert found.ranges == {"first": 0, "last": 15, "size": 4, "skip": ["0000008-0000011"]}
     assert "3 ranges" in found.text
 
 
@@ -46,16 +46,16 @@ def test_numbered_files_give_their_numbers_and_what_is_missing(tmp_path, monkeyp
     monkeypatch.setattr(suggestions, "MOST", 3)  # names that are read for a message: the ranges need all
     fill(tmp_path, [f"batch_{number}.parquet" for number in range(5, 41) if number != 9])
     found = suggest_ranges(f"{tmp_path}/batch_{{number}}.parquet")
-    assert found.ranges == {"first": 5, "last": 40, "step": 4}
+    assert found.ranges == {"first": 5, "last": 40, "size": 4}
     assert "1 numbers between them are missing" in found.text
 
 
 def test_a_flat_folder_and_a_list_are_counted(tmp_path):
     fill(tmp_path, [f"f{number}.h5" for number in range(25)])
     (tmp_path / "files.txt").write_text("f1.h5\n# a comment\nf2.h5\n")
-    assert suggest_ranges(f"{tmp_path}/*.h5").ranges == {"first": 0, "last": "auto", "step": 3}
+    assert suggest_ranges(f"{tmp_path}/*.h5").ranges == {"first": 0, "last": "auto", "size": 3}
     listed = suggest_ranges("", str(tmp_path / "files.txt"))
-    assert listed.ranges == {"first": 0, "last": "auto", "step": 1}
+    assert listed.ranges == {"first": 0, "last": "auto", "size": 1}
     (tmp_path / "files.txt").write_text("\n")
     with pytest.raises(ConfigError, match="names no file"):
         suggest_ranges("", str(tmp_path / "files.txt"))
@@ -121,7 +121,7 @@ def test_a_folder_of_files_is_named_by_the_pattern_that_matches_them(tmp_path, n
         ("{data}", RANGES[0], "{data} holds 3 range directories .*: {data}/{range}/*.parquet"),
         ("{data}/0000000-0000003", RANGES[0], "write source.uri: {data}/0000000-0000003/*.parquet"),
         ("{data}/0000000-0000003/{range}/*", RANGES[0], "write source.uri: {data}/0000000-0000003/*.parquet"),
-        ("{data}/{range}/*.parquet", "0001000-0001999", "set ranges.first, ranges.last and ranges.step"),
+        ("{data}/{range}/*.parquet", "0001000-0001999", "set ranges.first, ranges.last and ranges.size"),
         ("{data}/{range}/*.parquet", RANGES[0], ""),
         ("pelican://host{data}/{range}/*.h5", RANGES[0], ""),
     ],

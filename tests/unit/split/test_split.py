@@ -641,15 +641,15 @@ def test_side_tables_reach_the_reader_in_every_worker(tmp_path, workers, monkeyp
 
 def test_events_of_a_fixed_size(tmp_path):
     layout = replace(HITS, fixed=30).describe()
-    config = hits(tmp_path, "split.threshold=30", multiplicity=[30] * 4, layout=layout)
+    config = hits(tmp_path, "split.outlier_above=30", multiplicity=[30] * 4, layout=layout)
     split(config)
     assert not any(ledger_of(config)["events"][role] for role in LARGE_ROLES)
     assert read_manifest(config.paths().outliers(NAME), None)["shards"] == []
-    short = hits(tmp_path / "short", "split.threshold=30", multiplicity=[30, 29], layout=layout)
+    short = hits(tmp_path / "short", "split.outlier_above=30", multiplicity=[30, 29], layout=layout)
     with pytest.raises(FormatError, match=r"a\.npz: row 1: expected 30 hits in each event, found 29"):
         split(short)
-    low = hits(tmp_path / "low", "split.threshold=29", multiplicity=[30], layout=layout)
-    with pytest.raises(ConfigError, match=r"split\.threshold: 29 is below the 30 hits of every event"):
+    low = hits(tmp_path / "low", "split.outlier_above=29", multiplicity=[30], layout=layout)
+    with pytest.raises(ConfigError, match=r"split\.outlier_above: 29 is below the 30 hits of every event"):
         split(low)
     assert not low.paths().shards(NAME).exists()
 

@@ -79,7 +79,7 @@ def test_the_quantile_is_that_of_numpy(values, quantile):
 def test_a_threshold_below_a_fixed_size_is_refused():
     check_threshold(HITS, 1)
     check_threshold(replace(HITS, fixed=4760), 4760)
-    with pytest.raises(ConfigError, match=r"split\.threshold: 4759 is below the 4760 hits of every event"):
+    with pytest.raises(ConfigError, match=r"split\.outlier_above: 4759 is below the 4760 hits"):
         check_threshold(replace(HITS, fixed=4760), 4759)
 
 

@@ -39,7 +39,7 @@ def interrupt(config):
 
 
 def test_every_event_is_trained_on_in_every_epoch(tmp_path):
-    receipt, _, _ = train(toy_config(tmp_path, train={"epochs": 2}))
+    receipt, _, _ = train(toy_config(tmp_path, train={"passes_per_link": 2}))
     assert receipt["events"] == 2 * 300
     assert receipt["step"] == -(-2 * 19 // 3)
 
@@ -242,7 +242,7 @@ def test_batches_are_not_kept_until_the_flags_of_their_steps_are_read(tmp_path, 
             yield events, cursor
 
     monkeypatch.setattr(Loader, "_stream", watched)
-    load = {"batch_events": 16, "prefetch": 0}
+    load = {"batch_size": 16, "prefetch": 0}
     train(toy_config(tmp_path, model={"repeat": 1}, train={"log_steps": 100}, load=load))
     assert len(muons) == 19
     assert most <= 3
@@ -250,7 +250,7 @@ def test_batches_are_not_kept_until_the_flags_of_their_steps_are_read(tmp_path, 
 
 def test_too_many_bad_steps_stop_and_are_not_repeated(tmp_path):
     config = toy_config(
-        tmp_path, model={"poison_row": 7}, load={"batch_events": 1000}, train={"max_skipped": 1}
+        tmp_path, model={"poison_row": 7}, load={"batch_size": 1000}, train={"max_skipped": 1}
     )
     with pytest.raises(DivergenceError, match="1 steps in a row were not finite"):
         train(config)
@@ -259,11 +259,12 @@ def test_too_many_bad_steps_stop_and_are_not_repeated(tmp_path):
 
 
 @pytest.mark.parametrize(("watched", "warns"), [("loss", True), ("small", False)])
-def test_a_watched_metric_beyond_its_limit_is_warned_of(tmp_path, watched, warns):
-    _, _, told = train(toy_config(tmp_path, model={"watched": watched}, train={"warn_loss": 1e-5}))
+def test_a_watched_metric_beyond_its_limit_is_warned_of(tmp_path, monkeypatch, watched, warns):
+    monkeypatch.setattr("crpipe.train.loop.WARN_SHARE", 1e-8)
+    _, _, told = train(toy_config(tmp_path, model={"watched": watched}))
     assert "critic/loss = " in told
     assert ("generator/" in told) == warns
-    assert "train.warn_loss" in told
+    assert "of train.stop_loss)" in told
 
 
 def test_a_watched_metric_beyond_its_limit_stops_after_its_row_is_written(tmp_path):
@@ -312,7 +313,7 @@ def test_metrics_hold_losses_rates_and_the_moving_average(tmp_path):
 
 
 def test_a_phase_that_is_too_strong_is_throttled_down_to_its_least_share(tmp_path):
-    keys = {"epochs": 2, "throttle_steps": 4}
+    keys = {"passes_per_link": 2, "throttle_steps": 4}
     _, checkpoint, told = train(toy_config(tmp_path, model={"throttle_above": -1e9}, train=keys))
     assert "critic: too strong, its learning rate falls to 0.5" in told
     assert checkpoint["shares"] == {"critic": 0.2, "generator": 1.0}
@@ -324,7 +325,7 @@ def test_micro_batches_add_up_to_the_whole_step_with_a_gradient_penalty(tmp_path
     model = {"quiet": True, "optimizer": "sgd", "rate": 0.05}
     _, whole, _ = train(toy_config(tmp_path / "whole", model=model))
     # A budget below the largest event: that event stands alone, the others share micro-batches.
-    _, cut, _ = train(toy_config(tmp_path / "cut", model=model, load={"batch_events": 16, "budget_items": 5}))
+    _, cut, _ = train(toy_config(tmp_path / "cut", model=model, load={"batch_size": 16, "max_items": 5}))
     for name, value in whole["model"].items():
         torch.testing.assert_close(cut["model"][name], value, rtol=1e-5, atol=1e-6)
     assert not torch.equal(whole["model"]["critic.0.weight"], cut["model"]["critic.0.weight"])
@@ -348,6 +349,6 @@ def test_events_of_the_test_part_are_never_read(tmp_path):
             for path in folder.glob("test-*"):
                 path.unlink()
         receipt, _, _ = train(config)
-        assert receipt["events"] == 60 * config.train.epochs
+        assert receipt["events"] == 60 * config.train.passes_per_link
         found.append(receipt["sha256"])
     assert found[0] == found[1]

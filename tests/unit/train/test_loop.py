@@ -16,7 +16,7 @@ WAYS = [(0, 0), (0, 2), (1, 0), (1, 2), (3, 0), (3, 2)]  # load.collate_workers,
 
 
 def configure(root, workers, prefetch):
-    load = {"batch_events": 16, "budget_items": 20, "collate_workers": workers, "prefetch": prefetch}
+    load = {"batch_size": 16, "max_items": 20, "collate_workers": workers, "prefetch": prefetch}
     return toy_config(root, load=load)
 
 
@@ -64,7 +64,7 @@ def test_an_error_names_the_same_events_at_the_same_step(tmp_path, monkeypatch):
 
 def test_a_snapshot_after_resumes_has_the_bytes_of_one_without(tmp_path, monkeypatch):
     """Whatever a snapshot holds is restored: means, averages, throttles, the best value."""
-    keys = {"snapshot_steps": 1, "validate_steps": 2, "validate_events": 40, "keep_best": "generator/loss"}
+    keys = {"snapshot_steps": 1, "validate_every": 2, "validate_events": 40, "monitor": "generator/loss"}
     configs = [toy_config(tmp_path / name, train=keys) for name in ("resumed", "whole")]
     for _ in range(5):
         interrupted(configs[0], RANGES[0])

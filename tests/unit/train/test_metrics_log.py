@@ -16,7 +16,7 @@ from models import trained
 from toy import RANGES, KeptRows, toy_config
 
 FIRST = RANGES[0]
-VALIDATED = {"validate_steps": 2, "validate_events": 40}
+VALIDATED = {"validate_every": 2, "validate_events": 40}
 
 
 def steps_of(folder):
@@ -88,13 +88,13 @@ def test_metrics_are_cut_back_to_the_resumed_step(tmp_path):
 
 def test_hyper_parameters_stand_beside_the_final_metrics(tmp_path):
     file = EventFile(tmp_path, "000000.r", 0)
-    file.hyper_parameters(7, {"train.epochs": 2, "split.reference_ranges": []}, {"critic/loss": 0.5})
+    file.hyper_parameters(7, {"train.passes_per_link": 2, "split.reference_ranges": []}, {"critic/loss": 0.5})
     file.close()
     events = EventAccumulator(str(tmp_path))
     events.Reload()
     found = events.SummaryMetadata("_hparams_/session_start_info").plugin_data
     assert found.plugin_name == "hparams"
-    assert b"train.epochs" in found.content
+    assert b"train.passes_per_link" in found.content
 
 
 def test_loggers_get_every_row_and_disturb_nothing(tmp_path, monkeypatch):

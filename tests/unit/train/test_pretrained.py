@@ -78,7 +78,7 @@ def old(tmp_path_factory):
 
 def start_from(old, root, init_from="", **options):
     """Train from the weights of the old training; return the configuration, and what ``trained`` gives."""
-    train = {"init_from": init_from or str(old[0].paths().receipt(FIRST)), **options.pop("train", {})}
+    train = {"pretrained": init_from or str(old[0].paths().receipt(FIRST)), **options.pop("train", {})}
     config = toy_config(root, train=train, **options)
     return config, *trained(config, FIRST)
 
@@ -149,7 +149,7 @@ def test_a_run_goes_on_after_a_link_of_another_run(tmp_path):
     config = toy_config(tmp_path)
     receipt, _, _ = trained(config, FIRST)
     _, first, _ = trained(config, SECOND)
-    start = {"init_from": str(config.paths().receipt(FIRST)), "start_after": FIRST}
+    start = {"pretrained": str(config.paths().receipt(FIRST)), "start_after": FIRST}
     new = toy_config(tmp_path, run="fork", train=start)
     child, second, _ = trained(new, SECOND)
     assert child["parent"] == receipt["sha256"]
@@ -170,6 +170,6 @@ def test_a_checkpoint_that_may_have_seen_held_out_events_is_named_in_log_and_rec
     record = record_of(config)
     assert warnings == ([f"warning: {record['warning']}"] if earlier else [])
     assert record.get("warning", "").startswith(
-        f"train.init_from: {source} is of an earlier crpipe" if earlier else ""
+        f"train.pretrained: {source} is of an earlier crpipe" if earlier else ""
     )
     assert ("warning" in record) == earlier

@@ -122,7 +122,7 @@ def test_one_cycle_is_that_of_torch():
 
 @pytest.mark.parametrize(("horizon", "refused"), [(0, True), (3, False)])
 def test_a_phase_that_ends_alone_needs_the_number_of_ranges(tmp_path, horizon, refused):
-    train = toy_config(tmp_path, train={"schedule": "constant", "horizon_ranges": horizon}).train
+    train = toy_config(tmp_path, train={"schedule": {"shape": "constant", "horizon_ranges": horizon}}).train
     ending = {"head": Schedule(kind="cosine"), "rest": None}
     if refused:
         with pytest.raises(ConfigError, match=r"horizon_ranges: the learning rate of head ends"):
@@ -137,7 +137,7 @@ def test_a_phase_that_ends_alone_needs_the_number_of_ranges(tmp_path, horizon, r
 @pytest.mark.parametrize("decay_from", [0.6, 1.0])
 @pytest.mark.parametrize("kind", ["linear", "constant", "cosine", "one_cycle"])
 def test_configuration_and_schedule_agree_on_what_ends(tmp_path, kind, decay_from):
-    config = toy_config(tmp_path, train={"schedule": kind, "decay_from": decay_from})
+    config = toy_config(tmp_path, train={"schedule": {"shape": kind, "decay_from": decay_from}})
     assert Schedule.of(config.train).ends == config.schedule_ends()
 
 
@@ -153,7 +153,11 @@ OwnRatesOptions = ToyOptions
 
 
 def test_a_schedule_of_its_own_is_used_and_logged(tmp_path):
-    train = {"workload": f"{__name__}:OwnRates", "schedule": "cosine", "warmup_steps": 0, "log_steps": 1}
+    train = {
+        "workload": f"{__name__}:OwnRates",
+        "schedule": {"shape": "cosine", "warmup_steps": 0},
+        "log_steps": 1,
+    }
     config = toy_config(tmp_path, train=train)
     for name in RANGES:
         train_range(config, name, NullProgress())
@@ -175,6 +179,6 @@ def test_a_schedule_that_ends_alone_is_refused_before_any_job(tmp_path):
             return [replace(phase, schedule=Schedule(kind="cosine")) for phase in super().phases()]
 
     globals().update(Falling=Falling, FallingOptions=ToyOptions)
-    train = {"workload": f"{__name__}:Falling", "schedule": "constant"}
+    train = {"workload": f"{__name__}:Falling", "schedule": {"shape": "constant"}}
     with pytest.raises(ConfigError, match="the learning rate of critic, generator ends with the campaign"):
         check_fit(toy_config(tmp_path, train=train))

@@ -300,11 +300,11 @@ def test_training_names_the_budget_and_goes_on_where_its_last_snapshot_was(tmp_p
         return backward(tensor, *given, **named)
 
     monkeypatch.setattr(torch.Tensor, "backward", full)
-    budget = f"{config.load.budget_items:,}"
-    with pytest.raises(DeviceMemoryError, match=rf"lower load.budget_items \({budget} items"):
+    budget = f"{config.load.max_items:,}"
+    with pytest.raises(DeviceMemoryError, match=rf"lower load.max_items \({budget} items"):
         train_range(config, RANGES[0], Told())
     rows = map(json.loads, config.paths().train_journal().read_text().splitlines())
-    assert ["load.budget_items" in row["error"] for row in rows if row["what"] == "failed"] == [True]
+    assert ["load.max_items" in row["error"] for row in rows if row["what"] == "failed"] == [True]
     told = Told()
     train_range(config, RANGES[0], told)
     assert "resumes at step" in str(told)

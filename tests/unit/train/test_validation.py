@@ -20,7 +20,7 @@ from models import interrupted, trained
 from toy import RANGES, FittedToy, Toy, make_events, toy_config, write_shards
 
 FIRST, SECOND, _ = RANGES
-VALIDATED = {"validate_steps": 2, "validate_events": 40}
+VALIDATED = {"validate_every": 2, "validate_events": 40}
 
 
 def train(config, name=FIRST, **options):
@@ -37,7 +37,7 @@ def best_of(config, name=FIRST):
 
 
 def test_validation_falls_on_its_steps_and_on_the_end_of_the_link(tmp_path):
-    config = toy_config(tmp_path, train={**VALIDATED, "validate_steps": 3})
+    config = toy_config(tmp_path, train={**VALIDATED, "validate_every": 3})
     receipt, _, _ = train(config)
     assert [row["step"] for row in rows_of(config)] == [3, 6, receipt["step"]]
     names = {"critic/loss", "critic/gap", "generator/loss", "score", "drawn"}
@@ -55,7 +55,7 @@ def test_every_link_is_judged_on_the_same_events(tmp_path):
 
 
 def test_the_best_checkpoint_is_a_checkpoint_and_the_next_link_starts_from_the_last(tmp_path):
-    config = toy_config(tmp_path, train={**VALIDATED, "keep_best": "generator/loss"})
+    config = toy_config(tmp_path, train={**VALIDATED, "monitor": "generator/loss"})
     receipt, _, _ = train(config)
     best = best_of(config)
     values = {row["step"]: row["validation/generator/loss"] for row in rows_of(config)}
@@ -69,7 +69,7 @@ def test_the_best_checkpoint_is_a_checkpoint_and_the_next_link_starts_from_the_l
 
 def test_a_link_without_events_takes_over_the_best_checkpoint_of_the_link_before(tmp_path):
     """After it, ``best`` means what it meant before: its own last weights are the last of the link before."""
-    config = toy_config(tmp_path, train={**VALIDATED, "keep_best": "generator/loss"})
+    config = toy_config(tmp_path, train={**VALIDATED, "monitor": "generator/loss"})
     train(config)
     before = best_of(config)
     assert before["step"] < json.loads(config.paths().receipt(FIRST).read_text())["step"]
@@ -101,7 +101,7 @@ def test_a_link_without_events_takes_over_the_best_checkpoint_of_the_link_before
 
 def test_a_best_checkpoint_of_a_later_step_than_this_job_found_is_deleted_at_the_end(tmp_path):
     """An interrupted job left it that validated at other steps."""
-    config = toy_config(tmp_path, model={"rate": 0.0}, train={"validate_steps": 1, "keep_best": "score"})
+    config = toy_config(tmp_path, model={"rate": 0.0}, train={"validate_every": 1, "monitor": "score"})
     interrupted(config, FIRST)
     (path,) = config.paths().store(FIRST).glob("best-*")
     later = path.with_name(path.name.replace("-0000000001-", "-0000000099-"))
@@ -112,7 +112,7 @@ def test_a_best_checkpoint_of_a_later_step_than_this_job_found_is_deleted_at_the
 
 
 def test_an_adopted_checkpoint_gets_both_receipts_back(tmp_path):
-    site = {**VALIDATED, "keep_best": "score", "stop_after": 1, "epochs": 3}
+    site = {**VALIDATED, "monitor": "score", "early_stopping_patience": 1, "passes_per_link": 3}
     config = toy_config(tmp_path, model={"rate": 0.0}, train=site)
     receipt, _, _ = train(config)
     assert "stopped" in receipt
@@ -125,7 +125,7 @@ def test_an_adopted_checkpoint_gets_both_receipts_back(tmp_path):
 
 
 def test_a_link_without_progress_ends_early_with_the_reason(tmp_path):
-    site = {"validate_steps": 1, "keep_best": "score", "stop_after": 3, "epochs": 3}
+    site = {"validate_every": 1, "monitor": "score", "early_stopping_patience": 3, "passes_per_link": 3}
     config = toy_config(tmp_path, model={"rate": 0.0}, train=site)
     receipt, _, told = train(config)
     assert receipt["step"] == 4
@@ -138,7 +138,12 @@ def test_a_link_without_progress_ends_early_with_the_reason(tmp_path):
 
 
 def test_a_plateau_lowers_the_learning_rates_and_a_resume_goes_on_so(tmp_path):
-    site = {"validate_steps": 1, "keep_best": "score", "plateau_after": 2, "plateau_least": 0.3, "epochs": 2}
+    site = {
+        "validate_every": 1,
+        "monitor": "score",
+        "schedule": {"plateau_after": 2, "plateau_least": 0.3},
+        "passes_per_link": 2,
+    }
     whole = toy_config(tmp_path / "whole", model={"rate": 0.0}, train=site)
     _, checkpoint, told = train(whole)
     assert set(checkpoint["shares"].values()) == {0.3}
@@ -150,20 +155,22 @@ def test_a_plateau_lowers_the_learning_rates_and_a_resume_goes_on_so(tmp_path):
 
 
 def test_a_plateau_makes_what_is_validated_part_of_the_checkpoint(tmp_path):
-    site = {"validate_steps": 1, "keep_best": "score"}
+    site = {"validate_every": 1, "monitor": "score"}
     plain, other = (
-        Campaign.open(toy_config(tmp_path, train={**site, "validate_steps": steps})) for steps in (1, 2)
+        Campaign.open(toy_config(tmp_path, train={**site, "validate_every": steps})) for steps in (1, 2)
     )
     assert plain.fingerprint == other.fingerprint
     plateau, often = (
-        Campaign.open(toy_config(tmp_path, train={**site, "validate_steps": steps, "plateau_after": 3}))
+        Campaign.open(
+            toy_config(tmp_path, train={**site, "validate_every": steps, "schedule": {"plateau_after": 3}})
+        )
         for steps in (1, 2)
     )
     assert len({plain.fingerprint, plateau.fingerprint, often.fingerprint}) == 3
 
 
 def test_a_value_that_is_not_finite_is_no_improvement(tmp_path):
-    site = {"validate_steps": 1, "keep_best": "score", "stop_after": 2}
+    site = {"validate_every": 1, "monitor": "score", "early_stopping_patience": 2}
     config = toy_config(tmp_path, model={"validation_nan": True}, train=site)
     receipt, _, told = train(config)
     assert receipt["stopped"] == "no better validation/score for 2 validations; never finite"
@@ -205,10 +212,8 @@ def test_weights_are_put_back_also_when_validation_raises(tmp_path, monkeypatch)
 
 
 def test_a_metric_that_nobody_measures_is_refused_with_the_legal_ones(tmp_path):
-    config = toy_config(tmp_path, train={**VALIDATED, "keep_best": "auc"})
-    words = (
-        "keep_best: auc is not measured by toy:Toy; legal values: critic/loss, generator/loss, score, drawn"
-    )
+    config = toy_config(tmp_path, train={**VALIDATED, "monitor": "auc"})
+    words = "monitor: auc is not measured by toy:Toy; legal values: critic/loss, generator/loss, score, drawn"
     with pytest.raises(ConfigError, match=words):
         train(config)
     with pytest.raises(ConfigError, match=words):
@@ -216,7 +221,7 @@ def test_a_metric_that_nobody_measures_is_refused_with_the_legal_ones(tmp_path):
 
 
 def test_the_check_leaves_a_workload_that_waits_for_its_tables_to_the_training(tmp_path, monkeypatch):
-    config = toy_config(tmp_path, train={**VALIDATED, "keep_best": "generator/loss"})
+    config = toy_config(tmp_path, train={**VALIDATED, "monitor": "generator/loss"})
     monkeypatch.setattr(Toy, "phases", lambda _: 1 / 0)
     with pytest.raises(PluginError, match="toy:Toy.phases failed"):
         check_fit(config)
@@ -246,7 +251,7 @@ def test_the_interval_of_the_log_changes_no_weight(tmp_path):
     model = {"throttle_above": -1e9}  # throttled at every decision
     found = []
     for every in (1, 4, 20):
-        keys = {"log_steps": every, "throttle_steps": 3, "epochs": 2}
+        keys = {"log_steps": every, "throttle_steps": 3, "passes_per_link": 2}
         config = toy_config(tmp_path / str(every), model=model, train=keys)
         found.append(train(config)[1])
     changed = toy_config(tmp_path / "changed", model=model, train={**keys, "log_steps": 1})
@@ -259,11 +264,11 @@ def test_the_interval_of_the_log_changes_no_weight(tmp_path):
 
 
 def test_a_lost_best_checkpoint_is_named_at_the_resume(tmp_path):
-    config = toy_config(tmp_path, train={"validate_steps": 1, "keep_best": "score"})
+    config = toy_config(tmp_path, train={"validate_every": 1, "monitor": "score"})
     interrupted(config, FIRST)
     for path in config.paths().store(FIRST).glob("best-*"):
         path.unlink()
-    with pytest.raises(CheckpointError, match="the best checkpoint of train.keep_best"):
+    with pytest.raises(CheckpointError, match="the best checkpoint of train.monitor"):
         train(config)
 
 
@@ -350,10 +355,10 @@ def test_a_training_from_weights_has_what_the_other_one_fitted(tmp_path):
     first = toy_config(tmp_path / "first", train=FITTED)
     _, checkpoint, _ = train(first)
     source = first.paths().receipt(FIRST)
-    second = toy_config(tmp_path / "second", seed=7, train={**FITTED, "init_from": str(source)})
+    second = toy_config(tmp_path / "second", seed=7, train={**FITTED, "pretrained": str(source)})
     centres = [each["model"]["fitted.centre"].tolist() for each in (checkpoint, train(second)[1])]
     assert centres[0] == centres[1]
     plain = toy_config(tmp_path / "plain")
     train(plain)
-    mapped = {"init_from": str(plain.paths().receipt(FIRST)), "init_map": {"critic.": "critic."}}
+    mapped = {"pretrained": str(plain.paths().receipt(FIRST)), "init_map": {"critic.": "critic."}}
     assert fitted_of(train(toy_config(tmp_path / "third", train={**FITTED, **mapped}))[1])["events"] == 70

@@ -143,8 +143,8 @@ def config(tmp_path):
         "runs": str(tmp_path / "runs"),
         "source": {"uri": str(tmp_path / "{range}" / "*.parquet"), "reader": READERS["bundles"]},
         "ranges": {"first": 0, "last": 999},
-        "load": {"batch_events": 25, "budget_items": 50},
-        "train": {"workload": f"{__name__}:Dense", "device": "cpu", "threads": 1, "epochs": 15},
+        "load": {"batch_size": 25, "max_items": 50},
+        "train": {"workload": f"{__name__}:Dense", "device": "cpu", "threads": 1, "passes_per_link": 15},
         "evaluate": {"events": 100},
     }
     config = validate(tree)

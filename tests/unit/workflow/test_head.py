@@ -262,7 +262,7 @@ def test_without_slurm_nothing_is_asked(tmp_path, monkeypatch):
     cancel_orphans("", pytest.fail)
 
 
-WORDS = ["snakemake", "all", "--config", "split={threshold: 7}"]
+WORDS = ["snakemake", "all", "--config", "split={outlier_above: 7}"]
 
 
 @pytest.fixture
@@ -280,7 +280,7 @@ def test_the_last_lines_are_the_command_that_continues(campaign):
     assert lines[1:] == [
         "crpipe: the workflow did not finish.",
         "  Fix the cause; the same command continues where this one stopped:",
-        "    snakemake all --config 'split={threshold: 7}'",
+        "    snakemake all --config 'split={outlier_above: 7}'",
     ]
 
 

@@ -55,7 +55,7 @@ def test_the_chain_is_the_ranges_in_order_and_then_the_outliers():
 
 
 def test_a_link_trains_on_its_ranges_and_a_round_continues_from_the_one_before():
-    campaign = campaign_of("train.ranges_per_link=2", "train.rounds=2")
+    campaign = campaign_of("train.ranges_per_link=2", "train.passes=2")
     paths = campaign.paths
     first, second = "0000000-0001999", "0002000-0002999"
     assert list(campaign.chain.names) == [first, second, f"{first}.2", f"{second}.2", "outliers"]
@@ -101,7 +101,7 @@ def campaign(tmp_path):
     def load(*changes):
         places = (f"results={tmp_path}/results", f"runs={tmp_path}/runs")
         reader = f"source.reader={READERS['bundles']}"
-        keys = ("ranges.last=2999", "source.look_ahead=1", reader, *places, *changes)
+        keys = ("ranges.last=2999", "source.prefetch_ranges=1", reader, *places, *changes)
         return Campaign.open(load_config((), keys))
 
     return load
@@ -134,13 +134,13 @@ def test_a_range_waits_for_the_split_of_the_one_before_and_goes_one_beyond_the_l
 
 
 def test_look_ahead_says_how_many_ranges_go_ahead(campaign):
-    further = campaign("source.look_ahead=2")
+    further = campaign("source.prefetch_ranges=2")
     assert staging_prerequisites(further, SECOND, training=True) == []
     assert staging_prerequisites(further, THIRD, training=True) == [further.paths.ledger(FIRST)]
 
 
 def test_the_ranges_of_one_link_wait_for_no_training_of_theirs(campaign):
-    together = campaign("train.ranges_per_link=0", "train.rounds=2", "train.decay_to=1")
+    together = campaign("train.ranges_per_link=0", "train.passes=2", "train.schedule.decay_to=1")
     paths = together.paths
     assert staging_prerequisites(together, THIRD, training=True) == [paths.ledger(SECOND)]
 
@@ -169,8 +169,8 @@ def campaigns(draw):
         f"ranges.last={count * 1000 - 1}",
         f"ranges.skip=[{','.join(skipped)}]",
         f"train.ranges_per_link={draw(st.integers(0, 5))}",
-        f"train.rounds={draw(st.integers(1, 3))}",
-        f"source.look_ahead={draw(st.integers(1, 4))}",
+        f"train.passes={draw(st.integers(1, 3))}",
+        f"source.prefetch_ranges={draw(st.integers(1, 4))}",
         f"source.reader={READERS['bundles']}",
         "results=/nowhere/results",
         "runs=/nowhere/runs",
@@ -206,7 +206,7 @@ def jobs_of(campaign, *, training):
 def test_nothing_ever_waits_for_itself_and_staging_keeps_to_its_look_ahead(campaign, training, random):
     """Jobs end in any order that their inputs allow; all of them do in the end."""
     paths, chain = campaign.paths, campaign.chain
-    ahead = campaign.config.source.look_ahead
+    ahead = campaign.config.source.prefetch_ranges
     free = set(reference_ranges(campaign))  # these go before all others
     places = {name: place for place, name in enumerate(campaign.ranges)}
     left, done = jobs_of(campaign, training=training), set()
@@ -254,7 +254,7 @@ def test_a_job_stops_five_minutes_early_or_after_nine_tenths_of_a_short_time(run
 def mine(tmp_path):
     """A configuration file of a user."""
     path = tmp_path / "mine.yaml"
-    path.write_text("seed: 3\nsource: {look_ahead: 2}\n")
+    path.write_text("seed: 3\nsource: {prefetch_ranges: 2}\n")
     return path
 
 
@@ -269,8 +269,8 @@ def test_calls_that_run_jobs_do_not_only_look(words):
 
 
 def test_overrides_are_what_the_files_do_not_say(mine):
-    config = {"seed": 3, "source": {"look_ahead": 4, "attempts": 9}}
-    assert overrides([mine], config) == ["source.look_ahead=4", "source.attempts=9"]
+    config = {"seed": 3, "source": {"prefetch_ranges": 4, "attempts": 9}}
+    assert overrides([mine], config) == ["source.prefetch_ranges=4", "source.attempts=9"]
     assert overrides([mine], read_tree([mine])[0]) == []
 
 

@@ -202,7 +202,7 @@ def test_a_step_of_the_trainer_waits_for_no_device(name, precision):
     """Losses, gradients, clipping, optimizers, averaged weights and metrics; collating is on the host."""
     workload, events = workload_and_events(name)
     state = TrainState(workload.model(), workload.phases(), 1, CPU)
-    train = TrainSection(precision=precision, clip_norm=1.0, fresh_batches=False)
+    train = TrainSection(precision=precision, gradient_clip_norm=1.0, fresh_batches=False)
     stepper = Stepper(train, LoadSection(), workload, state, World(0, 1, CPU), Meter(CPU))
     group = (events, Cursor(0, 1))
     ready = {group[1]: stepper.collate_ahead(group, (1,))[2]}

@@ -21,7 +21,7 @@ def mle_bench():
 
 def test_no_event_of_the_preset_or_the_demo_is_an_outlier():
     for path in (PRESET, CONFIG / "direction-demo.yaml"):
-        assert load_config([CONFIG / "config.yaml", path]).split.threshold > 178_000
+        assert load_config([CONFIG / "config.yaml", path]).split.outlier_above > 178_000
 
 
 def test_the_first_link_of_the_preset_has_its_validation_files():

@@ -41,15 +41,15 @@ def test_the_launcher_preset_has_its_numbers():
     penalty = [options[name] for name in ("penalty", "penalty_weight", "gp_every", "gp_max_pairs")]
     assert penalty == ["gradient", 10, 2, 4096]
     assert (options["critic_steps"], config.train.fresh_batches) == (5, False)
-    assert (config.load.batch_events, config.load.budget_items) == (128_000, 300_000)
-    assert (config.split.threshold, config.train.clip_norm) == (50_000, 0)
+    assert (config.load.batch_size, config.load.max_items) == (128_000, 300_000)
+    assert (config.split.outlier_above, config.train.gradient_clip_norm) == (50_000, 0)
 
 
 def test_the_launcher_preset_trains_and_shows_histograms(tmp_path):
     preset = yaml.safe_load(LAUNCHER.read_text())
     preset["train"] |= {"histogram_steps": 1, "log_steps": 1, "threads": 1}
     keys = [f"{name}={value}" for name in ("train", "model") for name, value in named_keys(name, preset)]
-    config = campaign(tmp_path, "split.threshold=50000", "load.batch_events=60", *keys)
+    config = campaign(tmp_path, "split.outlier_above=50000", "load.batch_size=60", *keys)
     multiplicity = np.random.default_rng(1).poisson(2, 200)
     write_parquet(raw_folder(config) / "a.parquet", multiplicity)
     write_staged(config)

@@ -28,7 +28,7 @@ def keys_of(path):
 
 @pytest.mark.parametrize("path", [DEMO, PRESET, PRETRAIN], ids=lambda path: path.stem)
 def test_no_event_is_an_outlier(path):
-    assert keys_of(path).split.threshold == SENSORS
+    assert keys_of(path).split.outlier_above == SENSORS
 
 
 def test_both_presets_use_the_same_shards():
@@ -41,7 +41,7 @@ def test_the_comment_of_the_preset_starts_from_the_last_checkpoint_of_the_pretra
     lines = [line.strip(" #") for line in PRESET.read_text().splitlines() if "# init_" in line]
     more = yaml.safe_load("\n".join(lines))
     chain = keys_of(PRETRAIN).chain(has_outliers=False)
-    assert more["init_from"] == f"runs/xec-pretrain/ranges/{chain.links[-1].name}.json"
+    assert more["pretrained"] == f"runs/xec-pretrain/ranges/{chain.links[-1].name}.json"
     assert more["init_map"] == {"encoder.": "encoder."}
 
 

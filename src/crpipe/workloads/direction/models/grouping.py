@@ -65,7 +65,7 @@ def group_by_sensor(events: Events, most_pulses: int, most_doms: int) -> DomVect
     if len(events.items) > PULSES_AT_ONCE:
         raise DataError(
             f"{len(events.items)} pulses in one micro-batch, more than {PULSES_AT_ONCE}; lower "
-            "load.batch_events"
+            "load.batch_size"
         )
     owner = np.repeat(np.arange(len(events)), events.multiplicity)
     items = _in_time(events.items, owner)

@@ -39,9 +39,9 @@ def fit(tracks, folder, name, **options):
                 "workload": f"crpipe.workloads.direction:{name}",
                 "device": "cpu",
                 "threads": 1,
-                "clip_norm": 1.0,
+                "gradient_clip_norm": 1.0,
             },
-            "load": {"batch_events": 32},
+            "load": {"batch_size": 32},
             "model": {"learning_rate": 3e-3, "max_doms": 96, "pulses_per_dom": 4} | options,
         }
     )

@@ -304,7 +304,7 @@ def test_two_giants_of_prometheus_become_outliers_in_bounded_memory(tmp_path):
     row = {"uri": "u", "path": "tables/geometry", "size": geometry.stat().st_size, "sha256": "0" * 64}
     (tmp_path / "results/tables.json").write_text(json.dumps({"geometry": row}))
     reader = f"{MODULE}:PrometheusPhotons"
-    overrides = [f"source.reader={reader}", "split.threshold=20000"]
+    overrides = [f"source.reader={reader}", "split.outlier_above=20000"]
     overrides += ["train.workload=crpipe.workloads.direction:DeepSet"]
     (tmp_path / "overrides").write_text("\n".join(overrides))
     command = [sys.executable, "-c", STAGED, str(tmp_path), *sys.path]

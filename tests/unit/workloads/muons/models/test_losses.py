@@ -109,7 +109,7 @@ def test_bfloat16_losses_are_close_to_float32_ones(bundles, options):
 def _stepper():
     """Prepare a training in bfloat16, with micro-batches of several events."""
     train = {"workload": "crpipe.workloads.muons:MuonGan", "precision": "bfloat16"}
-    config = validate({"train": train, "load": {"budget_items": 90}})
+    config = validate({"train": train, "load": {"max_items": 90}})
     workload, model = build(penalty="gradient")
     cpu = torch.device("cpu")
     state = TrainState(model, workload.phases(), 1, cpu)

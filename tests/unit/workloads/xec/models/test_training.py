@@ -27,14 +27,14 @@ def fit(folder, name, steps, gammas, **options):
                 "reader": "crpipe.workloads.xec.reading.root:RootFiles",
                 "simulator": "crpipe.workloads.xec.simulator.files:XenonDetector",
             },
-            "ranges": {"first": 1, "last": 1, "step": 1},
-            "load": {"batch_events": 64, "budget_items": 64 * 4760},
+            "ranges": {"first": 1, "last": 1, "size": 1},
+            "load": {"batch_size": 64, "max_items": 64 * 4760},
             "train": {
                 "workload": f"crpipe.workloads.xec:{name}",
                 "device": "cpu",
                 "threads": 1,
-                "warmup_steps": 1,
-                "clip_norm": 5.0,
+                "schedule": {"warmup_steps": 1},
+                "gradient_clip_norm": 5.0,
             },
             "model": {**SMALL, "learning_rate": 5e-3, **options},
         }
