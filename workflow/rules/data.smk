@@ -48,7 +48,7 @@ rule stage:
     resources:
         mem_mb=memory_mb("stage"),
         runtime=SETTINGS.resources.stage.runtime_minutes,
-        disk_mb=round(1024 * SETTINGS.source.range_gib),
+        disk_mb=10_240,  # of a range; more: --set-resources stage:disk_mb=N
         staging=1,
     params:
         crpipe=crpipe_command,

@@ -152,7 +152,7 @@ def threshold() -> None:
     steps,
     "split",
     RANGE,
-    reads="split, source.reader, reader, train.lease_wait_s",
+    reads="split, source.reader, reader, resources.split",
     raises=[DataError, SourceError, MissingExtra, PluginError, MachineError, LeaseError],
     page="data.md#the-ledger",
 )
@@ -175,7 +175,7 @@ def split(
 @verb(
     steps,
     "consolidate",
-    reads="outliers, train.lease_wait_s",
+    reads="outliers",
     raises=[DataError, MachineError, LeaseError],
     page="data.md",
 )
@@ -198,8 +198,12 @@ def consolidate() -> None:
 def train(
     name: LinkArgument,
     max_minutes: Annotated[float, typer.Option(help="snapshot and stop after this long; 0: never")] = 0.0,
-    profile: Annotated[int, typer.Option(help="steps to profile; 0: none")] = 0,
+    profile: Annotated[int, typer.Option(help="steps at the beginning to write a trace of; 0: none")] = 0,
     *,
+    anomaly: Annotated[
+        bool,
+        typer.Option("--anomaly", help="name the first operation whose gradient is not finite; slow"),
+    ] = False,
     probe: Annotated[
         bool,
         typer.Option(
@@ -225,7 +229,15 @@ def train(
     link = pick(name, campaign.chain.names, "link")
     terminal = Terminal()
     first = partial(check_first_job, campaign, link, terminal) if probe else None
-    train_link(campaign, link, terminal, max_minutes=max_minutes, profile_steps=profile, first=first)
+    train_link(
+        campaign,
+        link,
+        terminal,
+        max_minutes=max_minutes,
+        profile_steps=profile,
+        anomaly=anomaly,
+        first=first,
+    )
 
 
 @verb(
@@ -266,6 +278,9 @@ def _events(incomplete: str) -> list[str]:
 @verb(steps, "notify", "stall", reads="notify, ranges, train", page="watching.md#notifications-crpipe-notify")
 def notify(
     event: Annotated[str, typer.Argument(help="success, failure or stall", autocompletion=_events)],
+    minutes: Annotated[
+        float, typer.Option(help="of a stall: how long the campaign wrote nothing", min=0.1)
+    ] = 60.0,
 ) -> None:
     """Run the configured command of an event (section `notify`) with the status on its stdin."""
     from crpipe.campaign.campaign import Campaign
@@ -273,4 +288,4 @@ def notify(
 
     config = Settings.campaign()
     campaign = Campaign.open(config, "recorded")
-    print(run_command(campaign, event, source_token(config)), file=sys.stderr)
+    print(run_command(campaign, event, source_token(config), minutes), file=sys.stderr)
