@@ -45,6 +45,7 @@ _MASKS = (
     (re.compile(rf"(\"(?:[a-z_]*(?:{_MEASURED})[a-z_]*|[a-z_]+_s)\": )[\d.e+-]+"), r"\1NUMBER"),
     (re.compile(r"^\w+ +\d+%  .*\n", re.MULTILINE), ""),
     (re.compile(r"(\(\w+/\w+\.py, line )\d+"), r"\1NUMBER"),
+    (re.compile(r"about [^,]+ of training, at [\d,.]+ events/s"), "about LONG of training, at NUMBER events/s"),
     (re.compile(r"\d+(\.\d+)? ?(seconds|minutes|hours|[kMGT]iB free|s\b)"), "LONG"),
 )  # fmt: skip
 MACHINE = f"python {sys.version_info.major}.{sys.version_info.minor} {platform.machine()} numerics"
