@@ -172,10 +172,9 @@ def legal_values(schema: Schema) -> str:
         inner = schema.get("items") or schema["prefixItems"][0]
         length = f"{schema['minItems']} values, each " if "minItems" in schema else "list, each "
         return length + legal_values(inner)
-    if "pattern" in schema:
-        return "letters, digits, . _ -"  # the only pattern that keys have
     bounds = [f"{word} {_number(schema[name])}" for name, word in _BOUNDS.items() if name in schema]
-    return " ".join([_TYPES[schema["type"]], ", ".join(bounds)]).strip()
+    words = "letters, digits, . _ -" if "pattern" in schema else _TYPES[schema["type"]]  # the one pattern
+    return " ".join([words, ", ".join(bounds)]).strip()
 
 
 def _number(bound: Any) -> str:
