@@ -32,7 +32,7 @@ BUDGET = {
     "split": (14, 3635),
     "loading": (5, 1145),
     "report": (22, 5500),
-    "train": (18, 4480),
+    "train": (18, 4485),
     "inference": (15, 3245),
     "statistics": (6, 870),
     "check": (7, 1675),
