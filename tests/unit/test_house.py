@@ -31,7 +31,7 @@ BUDGET = {
     "source": (23, 5625),
     "split": (14, 3635),
     "loading": (5, 1145),
-    "report": (22, 5500),
+    "report": (22, 5505),
     "train": (18, 4485),
     "inference": (15, 3245),
     "statistics": (6, 870),

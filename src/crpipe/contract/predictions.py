@@ -194,7 +194,7 @@ def _score(case: Case, trained: LoadedModel, pair: tuple[Events, Any], folder: P
     """Score as an evaluation does; a truth of columns has no items."""
     truth = weighed(pair[0], case.layout.weight)
     folder.mkdir(exist_ok=True)
-    with figures_of(FigureContext("contract", copies=False)), WorkloadCall(trained.workload, "score", truth):
+    with figures_of(FigureContext("contract", (".svg",))), WorkloadCall(trained.workload, "score", truth):
         group = group_numbers([truth.columns[name] for name in case.layout.group])
         return measure(trained.workload.score(truth, pair[1], folder), group, f"{trained.name}.score")
 
