@@ -169,8 +169,12 @@ def test_metrics_are_shown_by_their_titles_or_else_all_of_them(name, words, requ
     campaign = request.getfixturevalue(name)
     summary = " ".join(campaign.say("summary").replace("│", " ").split())
     assert all(word in summary for word in words)
+    assert campaign.jobs("progress") == {"evaluate": len(LINKS[name]) - 1, "progress": 1}
     campaign.snakemake("progress")
-    assert words[0] in (campaign.run / "figures" / "progress.svg").read_text()
+    figure = (campaign.run / "figures" / "progress.svg").read_text()
+    assert words[0] in figure
+    assert f"links of the chain trained on, of {len(LINKS[name])}" in figure
+    assert campaign.jobs("all") == {}
 
 
 # --- evaluation and prediction ---------------------------------------------------------------------------
