@@ -236,11 +236,11 @@ class Killer:
         begun = 0.0
         if verb not in UNSEEN and self._choice.random() >= ANY_MOMENT:
             while is_alive(job) and not began(campaign, job):
-                time.sleep(0.005)
+                time.sleep(0.02)
             begun = cpu_seconds(job)
         share = self._choice.uniform(0, MOST)
         while is_alive(job) and cpu_seconds(job) < begun + share * (self._cpu[verb] - begun):
-            time.sleep(0.005)
+            time.sleep(0.02)
 
     def _kind(self, kinds):
         """Take the next kind that fits, so that all of them occur about equally often."""
