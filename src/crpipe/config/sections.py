@@ -81,7 +81,11 @@ class SourceSection(Section):
         "data",
     )
     max_quarantined: int = key(10, "most files of one range that may be set aside", "data", ge=0)
-    require_checksum: bool = key(False, "a file whose checksum cannot be verified is bad")
+    require_checksum: bool | None = key(
+        None,
+        "whether a file whose checksum cannot be verified is bad; null: only where neither a federation nor "
+        "this machine holds it",
+    )
     token_file: str = key(
         "", "file with the bearer token; empty: BEARER_TOKEN, BEARER_TOKEN_FILE, then WLCG's places"
     )

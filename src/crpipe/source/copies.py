@@ -36,7 +36,7 @@ from crpipe.source.retries import (
     run_concurrently,
 )
 from crpipe.source.sources import open_copier
-from crpipe.source.uris import FEDERATIONS, host_and_path, scheme_of
+from crpipe.source.uris import REMOTE, place_of, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -81,11 +81,11 @@ class _ProofRow(Record):
 class VerificationLog:
     """Proofs of the copies in one range's directory; in a ``with`` block they are appended to."""
 
-    def __init__(self, folder: Path, *, require_checksum: bool) -> None:
+    def __init__(self, folder: Path, options: SourceOptions) -> None:
         self._folder = folder
+        self._options = options
         self._path = folder / _JOURNAL
         self._listing = folder / _LISTING
-        self._require_checksum = require_checksum
 
     def __enter__(self) -> Self:
         """Open the journal, for all threads that will add to it; raise DiskError."""
@@ -139,7 +139,8 @@ class VerificationLog:
 
     def _is_sound(self, entry: Entry, proof: Verification) -> bool:
         file = self.file(entry.path)
-        if entry.size not in {None, proof.size} or (self._require_checksum and not proof.is_checked()):
+        is_enough = proof.is_checked() or not self._options.requires_checksum(entry.uri)
+        if entry.size not in {None, proof.size} or not is_enough:
             return False
         try:
             return file.stat().st_size == proof.size and (
@@ -213,7 +214,7 @@ class Copies:
         self._options = options
         self._rules = rules
         self._progress = progress
-        self._proofs = VerificationLog(folder, require_checksum=options.require_checksum)
+        self._proofs = VerificationLog(folder, options)
         self._proofs.begin(entries)
         self.done = self._proofs.keep(entries)
         self.bad: dict[str, str] = {}
@@ -262,7 +263,7 @@ class Copies:
         """Group the wanted files by the federation (or file system) that holds them."""
         groups: dict[tuple[str, str], list[Entry]] = {}
         for entry in self._wanted:
-            groups.setdefault((scheme_of(entry.uri), host_and_path(entry.uri)[0]), []).append(entry)
+            groups.setdefault(place_of(entry.uri), []).append(entry)
         return groups
 
     async def _copy_all(self, copier: Copier, entries: Sequence[Entry], width: int) -> None:
@@ -337,16 +338,16 @@ class Copies:
             raise ChangedError(f"{error}; {self._rules.remedy}") from error
         except TransferError as error:
             raise TransferError(f"{error}; {self._rules.remedy}{self._rules.hint}") from error
-        if self._options.require_checksum and not proof.is_checked():
+        if not proof.is_checked() and self._options.requires_checksum(entry.uri):
             raise TransferError(
-                f"{entry.uri}: the source names no checksum, and source.require_checksum is on; turn it off "
-                "to accept files by their size"
+                f"{entry.uri}: the source names no checksum; name a list of them in source.checksums, or "
+                "write source.require_checksum: false to accept files by their size"
             )
         return proof
 
     def _refuse_machine_error(self, entry: Entry, error: Exception) -> None:
         """Raise MachineError where this machine failed: no file is set aside whose bytes were not read."""
-        if scheme_of(entry.uri) not in FEDERATIONS:  # a connection that ends has an errno, too
+        if scheme_of(entry.uri) not in REMOTE:  # a connection that ends has an errno, too
             refuse_machine_error(error, entry.uri, OF_PROGRAMS)
 
     async def _check_first_copy(self, path: str) -> None:

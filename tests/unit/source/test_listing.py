@@ -94,7 +94,7 @@ def test_explicit_files_of_one_name_keep_their_directories(configure, name, tmp_
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("absent.parquet\n", "absent.parquet"), ("x\nx\n", "twice"), ("/a\npelican://h/b\n", "mixes sources")],
+    [("absent.parquet\n", "absent.parquet"), ("x\nx\n", "twice"), ("/a\nhttps://h/a\n", "twice")],
 )
 def test_a_wrong_list_of_files_is_an_error(configure, name, tmp_path, text, message):
     (tmp_path / f"{name}.txt").write_text(text)
