@@ -24,11 +24,11 @@ DIALECT = re.compile(r"(Give|Say|Spell|Let|Tell|Take note)\b|Make\b.*\bagain\b")
 EMPTY_NAMES = frozenset(("found", "made", "told", "own", "place"))
 # Modules and lines of each room, at most; a commit that needs more says for what. The aim is 38,000 lines.
 BUDGET = {
-    "core": (11, 2615),
+    "core": (11, 2625),
     "config": (6, 1525),
     "events": (12, 1950),
-    "campaign": (12, 2520),
-    "source": (24, 5790),
+    "campaign": (12, 2530),
+    "source": (25, 6035),
     "split": (14, 3635),
     "loading": (5, 1145),
     "report": (22, 5505),

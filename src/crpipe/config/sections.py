@@ -86,6 +86,11 @@ class SourceSection(Section):
         "whether a file whose checksum cannot be verified is bad; null: only where neither a federation nor "
         "this machine holds it",
     )
+    checksums: str = key(
+        "",
+        "list of checksums that the copies must have: what sha256sum prints, or a CSV or Parquet table; one "
+        "list, or one per {range}",
+    )
     token_file: str = key(
         "", "file with the bearer token; empty: BEARER_TOKEN, BEARER_TOKEN_FILE, then WLCG's places"
     )

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from crpipe.campaign.raw_files import Entry, Verification
+from crpipe.campaign.raw_files import LISTED, Entry, Verification
 from crpipe.core import checksums
 from crpipe.core.causes import OF_PROGRAMS, is_plain, is_present, refuse_machine_error
 from crpipe.core.errors import AccessError, ChangedError, DiskError, OutageError, SourceError, TransferError
@@ -134,20 +134,24 @@ class VerificationLog:
             entry for entry in entries if entry.path in rows and rows[entry.path].listed == _listed(entry)
         ]
         with ThreadPoolExecutor(_THREADS) as pool:
-            sound = list(pool.map(lambda entry: self._is_sound(entry, rows[entry.path].proof), known))
-        return {entry.path: rows[entry.path].proof for entry, good in zip(known, sound, strict=True) if good}
+            proofs = list(pool.map(lambda entry: self._sound(entry, rows[entry.path].proof), known))
+        return {entry.path: proof for entry, proof in zip(known, proofs, strict=True) if proof}
 
-    def _is_sound(self, entry: Entry, proof: Verification) -> bool:
+    def _sound(self, entry: Entry, proof: Verification) -> Verification | None:
+        """Return the proof of a copy that is what was verified and what a list says; None for others."""
         file = self.file(entry.path)
+        if entry.listed:
+            proof = Verification(proof.size, entry.listed.value, entry.listed.algorithm, LISTED)
         is_enough = proof.is_checked() or not self._options.requires_checksum(entry.uri)
         if entry.size not in {None, proof.size} or not is_enough:
-            return False
+            return None
         try:
-            return file.stat().st_size == proof.size and (
+            is_same = file.stat().st_size == proof.size and (
                 checksums.of_file(file, proof.algorithm) == proof.checksum
             )
         except OSError:
-            return False
+            return None
+        return proof if is_same else None
 
     def _rows(self) -> dict[str, _ProofRow]:
         """Read the journal; a line cut by a crash, damaged, or of another version: its copy is made again."""
@@ -319,7 +323,7 @@ class Copies:
     async def _fetch(self, copier: Copier, entry: Entry, part: Path) -> Verification:
         try:
             proof = await retry(
-                lambda: copier.fetch(entry, part),
+                lambda: _fetch_listed(copier, entry, part),
                 attempts=self._options.attempts,
                 deadline=self._deadline,
             )
@@ -389,6 +393,20 @@ class Copies:
             len(self._wanted),
             f"{self._copied} files, {rate:.1f} MB/s",
         )
+
+
+async def _fetch_listed(copier: Copier, entry: Entry, part: Path) -> Verification:
+    """Make one try to copy a file, and compare the copy with what a list says of it."""
+    proof, listed = await copier.fetch(entry, part), entry.listed
+    if listed is None or proof.verified == LISTED:
+        return proof
+    checksum = await asyncio.to_thread(checksums.of_file, part, listed.algorithm)
+    if checksum == listed.value:
+        return Verification(proof.size, checksum, listed.algorithm, LISTED)
+    differs = f"{listed.algorithm} is {checksum}, {listed.where} says {listed.value}"
+    if scheme_of(entry.uri) in REMOTE:
+        raise TemporaryFailure(f"{differs}: bytes were changed on the way", Failure.WRONG_BYTES)
+    raise TransferError(f"{entry.uri}: {differs}: the file is damaged, or not the one of the list")
 
 
 def check_free_space(folder: Path, needed: int, label: str) -> None:

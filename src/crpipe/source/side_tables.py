@@ -19,6 +19,7 @@ from crpipe.core.causes import is_plain, is_present
 from crpipe.core.errors import AccessError, ConfigError, ListingError
 from crpipe.core.files import disk_errors, make_folder, publish, remove_tree, sha256
 from crpipe.core.lease import lease
+from crpipe.source.checksum_lists import add_listed
 from crpipe.source.copies import Copies, CopyRules, check_free_space, is_reserved
 from crpipe.source.range_files import describe_files, entries_of
 from crpipe.source.retries import Deadline
@@ -224,7 +225,9 @@ def _copy(campaign: Campaign, wanted: Sequence[_Table], folder: Path, progress: 
     rules = CopyRules("tables", "restore it, or correct source.tables")
     with disk_errors(folder):
         make_folder(folder)
-    copies = Copies(folder, entries, SourceOptions.of(campaign.config), rules, progress)
+    options = SourceOptions.of(campaign.config)
+    entries = add_listed(options, entries, "tables", progress)
+    copies = Copies(folder, entries, options, rules, progress)
     check_free_space(campaign.paths.table_copies(), copies.needed, "tables")
     copies.run()
     for table in wanted:

@@ -114,6 +114,7 @@ class SourceOptions:
     read_timeout_s: float = 60.0
     token_file: str = ""
     require_checksum: bool | None = None
+    checksums: str = ""
     simulator: str = ""
     simulator_options: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 1
@@ -129,6 +130,7 @@ class SourceOptions:
             read_timeout_s=source.read_timeout_s,
             token_file=source.token_file,
             require_checksum=source.require_checksum,
+            checksums=source.checksums,
             simulator=source.simulator,
             simulator_options=config.options("simulator") if config.simulates() else {},
             seed=config.seed,

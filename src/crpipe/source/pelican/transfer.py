@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import quote, urlsplit
 
-from crpipe.campaign.raw_files import SERVER_ONLY, SIZE_ONLY, Entry, Verification
+from crpipe.campaign.raw_files import LISTED, SERVER_ONLY, SIZE_ONLY, Entry, Verification
 from crpipe.core import checksums
 from crpipe.core.errors import AccessError, ChangedError, TransferError
 from crpipe.source.local import file_type_problem
@@ -100,9 +100,10 @@ class Transfer:
         space = await self._federation.namespace(path)
         server = await self._server(space, entry.uri)
         token = self._tokens.current() if space.guarded else None
-        asking = asyncio.create_task(self._checksum(space, server, path, token))
+        asking = asyncio.create_task(self._checksum(entry, space, server, token))
+        algorithm = entry.listed.algorithm if entry.listed else self._algorithm
         try:
-            with await self._steps.do(lambda: PartialFile(part, entry.size or 0, self._algorithm)) as copy:
+            with await self._steps.do(lambda: PartialFile(part, entry.size or 0, algorithm)) as copy:
                 with self._avoiding(space, server, path):
                     await self._copy(entry, copy, space, server, token)
                 named = await asking
@@ -217,21 +218,24 @@ class Transfer:
     async def _verify(
         self, entry: Entry, copy: PartialFile, space: Namespace, server: str, named: Named | None
     ) -> Verification:
-        """Compare the copy on the disk with the checksum that the source names, or else with its type."""
+        """Compare the copy on the disk with the named checksum, or else with its type."""
         algorithm, expected, who = named or (checksums.OWN, "", "")
         checksum = copy.checksum()
         if algorithm != copy.algorithm:
             checksum = await asyncio.to_thread(checksums.of_file, copy.path, algorithm)
             self._algorithm = algorithm
         if expected and checksum != expected:
+            says = "the source says" if entry.listed is None else f"{who} says"
             raise self._refused(
                 entry,
                 copy,
-                f"{algorithm} is {checksum}, the source says {expected}: bytes were changed on the way",
+                f"{algorithm} is {checksum}, {says} {expected}: bytes were changed on the way",
             )
         if not expected:
             self._check_unnamed(entry, copy)
             return Verification(copy.size, checksum, algorithm, SIZE_ONLY)
+        if entry.listed:
+            return Verification(copy.size, checksum, algorithm, LISTED)
         alone = who == server != space.collections
         return Verification(copy.size, checksum, algorithm, SERVER_ONLY if alone else "source-checksum")
 
@@ -292,11 +296,16 @@ class Transfer:
             raise TemporaryFailure(f"{server}: answers {status}", Failure.PROGRESS_MADE)
         raise refusal(uri, status, space, token)
 
-    async def _checksum(self, space: Namespace, server: str, path: str, token: Token | None) -> Named | None:
+    async def _checksum(
+        self, entry: Entry, space: Namespace, server: str, token: Token | None
+    ) -> Named | None:
         """Ask the origin (or another cache), then the server itself, for a checksum; None where none has one.
 
-        A cache that keeps an old file names the checksum of the old bytes.
+        A cache that keeps an old file names the checksum of the old bytes. What a list has is not asked.
         """
+        if entry.listed:
+            return entry.listed.algorithm, entry.listed.value, entry.listed.where
+        path = host_and_path(entry.uri)[1]
 
         async def ask(server: str) -> Answer:
             headers = authorization(token) | {"Want-Digest": WANTED}
