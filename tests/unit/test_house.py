@@ -24,11 +24,11 @@ DIALECT = re.compile(r"(Give|Say|Spell|Let|Tell|Take note)\b|Make\b.*\bagain\b")
 EMPTY_NAMES = frozenset(("found", "made", "told", "own", "place"))
 # Modules and lines of each room, at most; a commit that needs more says for what. The aim is 38,000 lines.
 BUDGET = {
-    "core": (11, 2625),
+    "core": (11, 2630),
     "config": (6, 1525),
     "events": (12, 1950),
     "campaign": (12, 2530),
-    "source": (25, 6035),
+    "source": (27, 6400),
     "split": (14, 3635),
     "loading": (5, 1145),
     "report": (22, 5505),
@@ -40,7 +40,7 @@ BUDGET = {
     "author": (2, 470),
     "workloads": (73, 15020),
     "workflow": (7, 1595),
-    "cli": (8, 2320),
+    "cli": (8, 2355),
     "api": (2, 515),
     "contract": (12, 1940),
 }

@@ -42,8 +42,9 @@ class SourceSection(Section):
 
     uri: str = key(
         "",
-        "where the raw files are: pelican://, osdf://, file:// or a plain path, with {range} or {number} in "
-        "place of the file numbers, or a folder and a pattern; or synthetic:// for files of source.simulator",
+        "where the raw files are: a plain path, file://, pelican://, osdf://, https://, davs://, root://, "
+        "s3://, gs:// or abfs://, with {range} or {number} in place of the file numbers, or a folder and a "
+        "pattern; or synthetic:// for files of source.simulator",
         "data",
     )
     files: str = key(

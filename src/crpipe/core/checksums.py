@@ -82,10 +82,15 @@ def parse(header: str) -> tuple[str, str] | None:
     digests = dict(part.strip().partition("=")[::2] for part in header.split(","))
     for algorithm in _SPOKEN:
         value = next((text for name, text in digests.items() if name.strip().lower() == algorithm), "")
-        plain = _hexadecimal(value.strip(), DIGITS[algorithm])
+        plain = decode(algorithm, value)
         if plain:
             return algorithm, plain
     return None
+
+
+def decode(algorithm: str, value: str) -> str:
+    """Read a checksum in base64 or hexadecimal as lower-case hexadecimal; empty when it is none."""
+    return _hexadecimal(value.strip(), DIGITS[algorithm])
 
 
 def _hexadecimal(value: str, digits: int) -> str:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 FEDERATIONS = ("pelican", "osdf")
 WEB = ("https", "davs", "http", "dav")  # the last two without TLS, so for servers of this machine alone
-REMOTE = (*FEDERATIONS, *WEB)
+STORES = ("root", "s3", "gs", "abfs")
+REMOTE = (*FEDERATIONS, *WEB, *STORES)
 SYNTHETIC = "synthetic"
 WILDCARDS = frozenset("*?[")
 _OSDF = "osg-htc.org"
@@ -38,8 +39,8 @@ def scheme_of(uri: str, key: str = "source.uri") -> str:
     scheme = uri.partition("://")[0] if "://" in uri else "file"
     if scheme not in {"file", SYNTHETIC, *REMOTE}:
         raise ConfigError(
-            f"{key}: {scheme}:// is not known; use pelican://, osdf://, https://, davs://, file://, a path, "
-            "or synthetic://"
+            f"{key}: {scheme}:// is not known; use pelican://, osdf://, https://, davs://, root://, s3://, "
+            "gs://, abfs://, file://, a path, or synthetic://"
         )
     return scheme
 
@@ -58,6 +59,8 @@ def uri_of(scheme: str, host: str, path: str) -> str:
     """Write the URI of a listed file, so that ``host_and_path`` reads the same path again."""
     if scheme in FEDERATIONS:
         scheme = FEDERATIONS[0]
+    if scheme == "root":  # after one slash XRootD's paths would be relative
+        path = f"/{path}"
     return f"{scheme}://{host}{quote(path) if scheme in WEB else path}"
 
 
@@ -76,6 +79,8 @@ def host_and_path(uri: str, key: str = "source.uri") -> tuple[str, str]:
         return "", "/" + unquote(path)
     if not host:
         raise ConfigError(f"{key}: {uri} names no host; write {scheme}://host/path")
+    if scheme == "root":
+        path = path.lstrip("/")
     if scheme not in WEB:
         return host, "/" + path
     if "@" in host:

@@ -107,7 +107,7 @@ def test_a_wrong_list_of_files_is_an_error(configure, name, tmp_path, text, mess
     [
         ("/data/*/{range}/*.bin", "wildcard outside the file name"),
         ("/data/{range}/", "ends in a directory"),
-        ("s3://bucket/{range}/*.bin", "s3:// is not known"),
+        ("ftp://bucket/{range}/*.bin", "ftp:// is not known"),
         ("pelican:///{range}/*.bin", "names no host"),
         ("file://elsewhere/{range}/*.bin", "names the host elsewhere"),
         ("/data/{range}/part_{number}.h5", "exclude each other"),

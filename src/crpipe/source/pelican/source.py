@@ -175,6 +175,12 @@ class RemoteSource:
             raise ListingError(f"{key}: {error}; run the same command again later") from error
         return [entries[path] for path in paths]
 
+    async def checksum(self, uri: str) -> tuple[int, tuple[str, str] | None]:
+        """Ask for the size of a file and its checksum, of the origin before a cache."""
+        entry = await self._head(uri, uri)
+        named = await self._transfer.checksum(entry)
+        return entry.size or 0, named and named[:2]
+
     async def _head(self, uri: str, path: str) -> Entry:
         answer = await self._transfer.look_up(uri)
         if answer.status in NOT_FOUND:

@@ -138,6 +138,12 @@ class Transfer:
             if not server:
                 return answer
 
+    async def checksum(self, entry: Entry) -> Named | None:
+        """Ask for the checksum of a file without copying it; None where no server has one."""
+        space = await self._federation.namespace(host_and_path(entry.uri)[1])
+        token = self._tokens.current() if space.guarded else None
+        return await self._checksum(entry, space, space.pick_server(), token)
+
     async def _server(self, space: Namespace, uri: str) -> str:
         """Choose the server to copy from; raise TransferError when none has the file."""
         path = host_and_path(uri)[1]
