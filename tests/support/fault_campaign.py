@@ -78,6 +78,7 @@ LEFT_OUT = {
     "run": "starts Snakemake, which starts the verbs above",
     "config default, config schema, config table, steps": "print what is in the package",
     "logs": "prints logs of Snakemake's jobs",
+    "checksum": "asks a source about one file",
     "token": "reads and writes in the home directory only",
     "tb merge": "reads event files that TensorBoard reads",
 }

@@ -24,11 +24,11 @@ DIALECT = re.compile(r"(Give|Say|Spell|Let|Tell|Take note)\b|Make\b.*\bagain\b")
 EMPTY_NAMES = frozenset(("found", "made", "told", "own", "place"))
 # Modules and lines of each room, at most; a commit that needs more says for what. The aim is 38,000 lines.
 BUDGET = {
-    "core": (11, 2620),
-    "config": (6, 1505),
+    "core": (11, 2630),
+    "config": (6, 1515),
     "events": (12, 1950),
-    "campaign": (12, 2525),
-    "source": (23, 5625),
+    "campaign": (12, 2535),
+    "source": (27, 6395),
     "split": (14, 3635),
     "loading": (5, 1145),
     "report": (22, 5525),
@@ -40,7 +40,7 @@ BUDGET = {
     "author": (2, 470),
     "workloads": (73, 15020),
     "workflow": (7, 1595),
-    "cli": (8, 2350),
+    "cli": (8, 2375),
     "api": (2, 515),
     "contract": (12, 1940),
 }
