@@ -36,6 +36,7 @@ LEVELS = (
     {"report"},
     {"train"},
     {"inference", "check"},
+    {"packs"},
     {"setup"},
     {"author"},
     {"contract"},

@@ -194,6 +194,18 @@ class Paths:
         """Which weights the first link took from ``train.pretrained``, and which were left out."""
         return self.run_dir() / "init_from.json"
 
+    def pretrained(self) -> Path:
+        """Directory of the checkpoint that ``train.pretrained`` names, where it came in a pack."""
+        return self.run_dir() / "pretrained"
+
+    def slices(self, name: str) -> Path:
+        """The slices in which a link was trained, one row each; undeclared."""
+        return self.store(name) / "slices.jsonl"
+
+    def diverged(self, name: str, key: str) -> Path:
+        """Why the training of a link under a key diverged; undeclared."""
+        return self.store(name) / f"diverged-{key}.json"
+
     def deleted_checkpoints(self) -> Path:
         """The checkpoints that `crpipe clean` deleted, with their receipts."""
         return self.run_dir() / DELETED_CHECKPOINTS
