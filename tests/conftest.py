@@ -32,8 +32,9 @@ PARQUET = {
 
 @pytest.fixture(autouse=True)
 def shorter_looks(monkeypatch):
-    """What is not there in a test does not come late, but for the tests of that."""
+    """What is not there, or leased, in a test does not come late, but for the tests of that."""
     monkeypatch.setattr("crpipe.core.causes._SOON_S", 1.0)
+    monkeypatch.setattr("crpipe.core.lease.WAIT_S", 0.0)
 
 
 @pytest.fixture(autouse=True)

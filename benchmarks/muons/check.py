@@ -30,7 +30,7 @@ def configured(root: Path, files: int) -> Config:
             "ranges.last": files - 1,
             "ranges.size": files,
             "split.outlier_above": 10_000,
-            "split.workers": 1,
+            "resources.split.cpus": 1,
         }
     )
 

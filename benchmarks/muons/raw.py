@@ -117,7 +117,7 @@ def staged_split(folder: Path) -> tuple[Config, Callable[[], Counts]]:
     config = campaigns.configured(
         {
             "results": results,
-            "split.workers": 1,
+            "resources.split.cpus": 1,
             "split.outlier_above": 50_000,
             "ranges.last": 999,
             "source.reader": READER,

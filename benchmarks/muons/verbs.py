@@ -42,7 +42,7 @@ SETTINGS: dict[str, object] = {
     "ranges.size": RANGE_FILES,
     "split.outlier_above": 300,
     "split.validation_fraction": 0.8,
-    "split.workers": 1,
+    "resources.split.cpus": 1,
     "load.batch_size": 512,
     "model.multiplicity_learning_rate": 0.01,
     "train.device": "cpu",

@@ -82,7 +82,7 @@ def configured(raw: Path) -> Config:
         "ranges.size": min(last, RANGE_FILES),
         "split.outlier_above": 1_000_000,
         "split.validation_fraction": 0,
-        "split.workers": 1,
+        "resources.split.cpus": 1,
         "train.validate_every": 0,
         "results": raw / "results",
         "runs": raw / "runs",

@@ -83,7 +83,6 @@ def muons_hdf5():
     settings["source"] = {
         "uri": "raw/{number:07}.h5",
         "reader": "crpipe.workloads.muons.reading.hdf5:BundlesHdf5",
-        "lease_wait_s": 60,
     }
     del settings["simulator"], settings["split"]["histograms"]
     settings["train"] |= {"passes": 1, "monitor": "", "validate_every": 0}

@@ -54,7 +54,46 @@ def test_a_pack_needs_no_network_no_home_and_no_rights(split, whole, tmp_path):
         words += [BIN / "crpipe", "train", "--pack", "in.tar", "--out", "out.tar"]
         done = subprocess.run(words, cwd=node, env=variables, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-        assert sorted(path.name for path in Path(node).iterdir()) == [".out.tar.work", "in.tar", "out.tar"]
+        assert sorted(path.name for path in Path(node).iterdir()) == ["in.tar", "out.tar"]
         done = campaign.crpipe("unpack", f"{node}/out.tar")
         assert done.returncode == 0, done.stderr
     assert results(campaign) == whole
+
+
+SAME = ("shards", "outliers", "multiplicity", "ledgers", "manifests", "store", "ranges")
+
+
+def same_files(campaign):
+    """Read the products; metrics have times, and slices are of packs alone."""
+    return {
+        name: data
+        for name, data in campaign.contents().items()
+        if {*Path(name).parts} & {*SAME} and not name.endswith(".jsonl")
+    }
+
+
+def test_a_campaign_in_packs_ends_in_the_same_bytes(begun, finished):
+    """Every rule of packs, and again after a product is lost; nothing is left to do, and no pack is left."""
+    configuration = begun.folder / "config" / "tiny.yaml"
+    configuration.write_text(configuration.read_text() + "\npacks: true\n")
+    begun.snakemake("--cores 2")
+    assert same_files(begun) == same_files(finished)
+    assert list(begun.folder.rglob("*.tar")) == []
+    assert begun.jobs("--cores 2") == {}
+    (begun.run / "ranges" / f"{FIRST}.json").unlink()
+    begun.snakemake("--cores 2")
+    assert same_files(begun) == same_files(finished)
+    starts = [row for row in begun.journal() if (row["what"], row.get("verb")) == ("start", "train")]
+    adopted = [row for row in starts if row["range"] == FIRST]
+    assert len(adopted) == 2
+
+
+def test_a_job_that_fails_on_a_node_is_reported_as_itself(begun):
+    begun.change(train={"stop_loss": 1e-9})
+    configuration = begun.folder / "config" / "tiny.yaml"
+    configuration.write_text(configuration.read_text() + "\npacks: true\n")
+    done = begun.snakemake("--cores 2 train_all", check=False)
+    assert done.returncode == 1
+    assert re.search(
+        rf"train {FIRST} .*\(exit 76\): link {FIRST}, step \d+: .* \(train.stop_loss\)", done.stdout
+    )

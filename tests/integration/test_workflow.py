@@ -335,13 +335,21 @@ def test_lint_finds_nothing(begun):
     assert "your workflow is in a good condition" in begun.snakemake("--lint").stdout
 
 
-def test_a_plain_call_in_a_clone_plans_the_whole_campaign(begun):
+@pytest.mark.parametrize(
+    ("command", "jobs"),
+    [
+        ("--profile slurm train_all", {"list_range", "stage", "split", "train"}),
+        ("outliers_consolidated", {"list_range", "stage", "split"}),
+    ],
+)
+def test_the_commands_of_the_mission_plan_all_hundred_ranges_in_a_clone(begun, command, jobs):
     done = subprocess.run(
-        [BIN / "snakemake", "-n"], cwd=begun.folder, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0
-    assert "Train on the outliers" in done.stdout
-    assert "Gather the figures of the evaluation" in done.stdout
+        [BIN / "snakemake", *command.split(), "-n"],
+        cwd=begun.folder, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    planned = dict(re.findall(r"^(\w+) +(\d+)$", done.stdout, flags=re.MULTILINE))
+    assert {name: planned.get(name) for name in jobs} == dict.fromkeys(jobs, "100"), done.stderr
+    assert {*planned} == {*jobs, command.split()[-1], "total"}
 
 
 HOSTILE = "a $(touch executed) & b; `touch executed` 'c' \"d\" > e, (f)"

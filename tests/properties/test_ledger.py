@@ -189,7 +189,7 @@ def test_bytes_do_not_depend_on_the_number_of_workers(tmp_path, monkeypatch):
     monkeypatch.setattr("crpipe.split.split._WORKER_RAW", 1)
     products = []
     for workers in (1, 2):
-        config = stage(tmp_path / str(workers), f"split.workers={workers}")
+        config = stage(tmp_path / str(workers), f"resources.split.cpus={workers}")
         split(config)
         products.append(product_bytes(config))
     assert products[0] == products[1]

@@ -60,7 +60,7 @@ def cpu_seconds_of(campaign):
 
 def disturbed(campaign, **variables):
     """Return a campaign whose splits use two processes."""
-    campaign.change(split={"workers": 2})
+    campaign.change(resources={"split": {"cpus": 2}})
     path = os.pathsep.join(filter(None, (str(SMALL_FILES), os.environ.get("PYTHONPATH"))))
     return replace(campaign, variables={**campaign.variables, **variables, "PYTHONPATH": path})
 

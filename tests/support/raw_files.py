@@ -107,7 +107,7 @@ def campaign(root, *overrides):
             "ranges.last=999",
             "split.outlier_above=20",
             "split.validation_fraction=0.3",
-            "split.workers=1",
+            "resources.split.cpus=1",
             "split.max_rejected=1",
             *overrides,
         ),
@@ -151,7 +151,7 @@ def write_rows(path, rows):
 
 
 def changed(config, **keys):
-    """The configuration with other values: ``split={"workers": 2}``."""
+    """The configuration with other values: ``split={"max_rejected": 0.1}``."""
     sections = {name: getattr(config, name).model_copy(update=each) for name, each in keys.items()}
     return config.model_copy(update=sections)
 

@@ -61,7 +61,6 @@ def configure(campaign, steps, **train):
         "monitor": "multiplicity/loss",
         "snapshot_steps": 200,
         "log_steps": 10,
-        "histogram_steps": 500,
         **train,
     }
     path.write_text(yaml.safe_dump(tree))

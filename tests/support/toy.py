@@ -299,7 +299,6 @@ def toy_config(root: Path, **sections):
             "threads": 1,
             "log_steps": 4,
             "snapshot_steps": 5,
-            "lease_wait_s": 0.0,
             **(train := sections.pop("train", {})),
             "schedule": {"warmup_steps": 3, **train.get("schedule", {})},
         },

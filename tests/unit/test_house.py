@@ -24,10 +24,10 @@ DIALECT = re.compile(r"(Give|Say|Spell|Let|Tell|Take note)\b|Make\b.*\bagain\b")
 EMPTY_NAMES = frozenset(("found", "made", "told", "own", "place"))
 # Modules and lines of each room, at most; a commit that needs more says for what. The aim is 38,000 lines.
 BUDGET = {
-    "core": (11, 2660),
+    "core": (11, 2665),
     "config": (6, 1515),
     "events": (12, 1950),
-    "campaign": (12, 2590),
+    "campaign": (12, 2595),
     "source": (23, 5625),
     "split": (14, 3655),
     "loading": (5, 1145),
@@ -36,12 +36,12 @@ BUDGET = {
     "inference": (15, 3245),
     "statistics": (6, 870),
     "check": (7, 1710),
-    "packs": (6, 1420),
+    "packs": (6, 1430),
     "setup": (6, 1605),
     "author": (2, 470),
     "workloads": (73, 15020),
     "workflow": (7, 1595),
-    "cli": (8, 2520),
+    "cli": (8, 2570),
     "api": (2, 515),
     "contract": (12, 1940),
 }

@@ -11,7 +11,7 @@ from crpipe.campaign.records import ChosenThreshold, table_keys, table_paths
 from crpipe.config.loading import validate
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, DataError, LayoutError
-from crpipe.core.files import digest, read_json_if_any
+from crpipe.core.files import GIB, digest, free_bytes, read_json_if_any
 from crpipe.events.layout import Layout
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415 - readers import pyarrow, and `status` has to start without it.
 
 ITEMS = "items"  # the word for items as long as the layout is unknown
+_SHARE = 0.8  # of the space, for raw copies
 
 
 @dataclass(frozen=True)
@@ -190,6 +191,11 @@ class Campaign:
         if self.known_layout is not None:
             check_threshold(self.known_layout, threshold)
         return threshold
+
+    def raw_budget(self, taken: int) -> int:
+        """Return the bytes that raw copies may take at once; ``taken``: bytes that they take now."""
+        asked = self.config.source.disk_budget_gib
+        return round(asked * GIB) if asked else int(_SHARE * (free_bytes(self.paths.results) + taken))
 
 
 def recorded_layout(path: Path) -> Layout | None:

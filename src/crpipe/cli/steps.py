@@ -25,6 +25,7 @@ from crpipe.cli.terminal import (
 )
 from crpipe.cli.verbs import OF_THE_SOURCE, RANGE, declare
 from crpipe.core.errors import (
+    CrpipeError,
     DataError,
     DivergenceError,
     LeaseError,
@@ -55,6 +56,12 @@ PackOption = Annotated[
 OutOption = Annotated[
     Path | None,
     typer.Option("--out", metavar="FILE", readable=False, help="with --pack: file for the result"),
+]
+DeliverOption = Annotated[
+    bool,
+    typer.Option(
+        "--deliver", help="with --pack: end with 0 also for a failure that is in --out; unpack raises it"
+    ),
 ]
 
 steps = typer.Typer()
@@ -164,7 +171,7 @@ def threshold() -> None:
     steps,
     "split",
     RANGE,
-    reads="split, source.reader, reader, train.lease_wait_s",
+    reads="split, source.reader, reader, resources.split",
     raises=[DataError, SourceError, MissingExtra, PluginError, MachineError, LeaseError],
     page="data.md#the-ledger",
 )
@@ -177,6 +184,7 @@ def split(
     ] = False,
     pack: PackOption = None,
     out: OutOption = None,
+    deliver: DeliverOption = False,
 ) -> None:
     """Turn one staged range into shards, outliers and a balanced ledger.
 
@@ -187,7 +195,9 @@ def split(
         with importing():
             from crpipe.packs.ranges import split_pack
 
-        split_pack(*_files_of_pack(name, pack, out), Terminal())
+        files = _files_of_pack(name, pack, out)
+        with _delivered(files[1], deliver=deliver):
+            split_pack(*files, Terminal())
         return
     if not name:
         raise typer.BadParameter("name a range, or a pack with --pack FILE --out FILE")
@@ -201,7 +211,7 @@ def split(
 @verb(
     steps,
     "consolidate",
-    reads="outliers, train.lease_wait_s",
+    reads="outliers",
     raises=[DataError, MachineError, LeaseError],
     page="data.md",
 )
@@ -227,8 +237,12 @@ def consolidate() -> None:
 def train(
     name: LinkArgument = "",
     max_minutes: Annotated[float, typer.Option(help="snapshot and stop after this long; 0: never")] = 0.0,
-    profile: Annotated[int, typer.Option(help="steps to profile; 0: none")] = 0,
+    profile: Annotated[int, typer.Option(help="steps at the beginning to write a trace of; 0: none")] = 0,
     *,
+    anomaly: Annotated[
+        bool,
+        typer.Option("--anomaly", help="name the first operation whose gradient is not finite; slow"),
+    ] = False,
     probe: Annotated[
         bool,
         typer.Option(
@@ -249,6 +263,7 @@ def train(
             "pelican://host/path for such files",
         ),
     ] = "state.tar",
+    deliver: DeliverOption = False,
 ) -> None:
     """Train one link of the chain (or on `outliers`), from its last snapshot or the link before it.
 
@@ -256,7 +271,9 @@ def train(
     when a slice is over: the same command goes on.
     """
     if pack or out or slice_:
-        _train_pack(name, pack, out, slice_, state)
+        files = _files_of_pack(name, pack, out)
+        with _delivered(files[1], deliver=deliver):
+            _train_pack(*files, slice_, state)
         return
     if not name:
         raise typer.BadParameter("name a link, or a pack with --pack FILE --out FILE")
@@ -276,17 +293,38 @@ def train(
     link = pick(name, campaign.chain.names, "link")
     terminal = Terminal()
     first = partial(check_first_job, campaign, link, terminal) if probe else None
-    train_link(campaign, link, terminal, max_minutes=max_minutes, profile_steps=profile, first=first)
+    train_link(
+        campaign,
+        link,
+        terminal,
+        max_minutes=max_minutes,
+        profile_steps=profile,
+        anomaly=anomaly,
+        first=first,
+    )
 
 
-def _train_pack(name: str, pack: Path | None, out: Path | None, slice_: str, state: str) -> None:
+def _train_pack(pack: Path, out: Path, slice_: str, state: str) -> None:
     """Train the link of a pack; its own configuration is the only one."""
     with importing():
         from crpipe.packs.slices import SlicedJob, process_age_s, seconds_of, train_pack
 
-    files = _files_of_pack(name, pack, out)
     begun = time.time() - process_age_s()
-    train_pack(SlicedJob(*files, state, seconds_of(slice_) if slice_ else 0.0, begun), Terminal())
+    train_pack(SlicedJob(pack, out, state, seconds_of(slice_) if slice_ else 0.0, begun), Terminal())
+
+
+@contextlib.contextmanager
+def _delivered(out: Path, *, deliver: bool) -> Iterator[None]:
+    """Report an error that the result of a pack holds, and go on, where that is asked for."""
+    out.unlink(missing_ok=True)
+    try:
+        yield
+    except SliceOver:
+        raise
+    except CrpipeError as error:
+        if not (deliver and out.exists()):
+            raise
+        Terminal().message(f"crpipe: {error}; {out} holds it")
 
 
 def _files_of_pack(name: str, pack: Path | None, out: Path | None) -> tuple[Path, Path]:
@@ -342,7 +380,7 @@ def pack(
     steps,
     "unpack",
     "link-out.tar",
-    reads="train.lease_wait_s",
+    reads="train, split",
     raises=[TrainError, DataError, SourceError, PluginError, MachineError, LeaseError, DivergenceError],
     page="anywhere.md",
 )
@@ -350,13 +388,17 @@ def unpack(
     out: Annotated[
         Path, typer.Argument(metavar="OUT", help="what `crpipe train --pack` left", readable=False)
     ],
+    *,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="delete OUT once it is in the campaign, or of no use to it")
+    ] = False,
 ) -> None:
     """Put what came back for a pack into the campaign; raise the error that ended its work, if one did."""
     with importing():
         from crpipe.campaign.campaign import Campaign
         from crpipe.packs.results import unpack as unpack_result
 
-    unpack_result(Campaign.open(Settings.config()), out, Terminal())
+    unpack_result(Campaign.open(Settings.config()), out, Terminal(), remove=remove)
 
 
 @verb(
@@ -397,6 +439,9 @@ def _events(incomplete: str) -> list[str]:
 @verb(steps, "notify", "stall", reads="notify, ranges, train", page="watching.md#notifications-crpipe-notify")
 def notify(
     event: Annotated[str, typer.Argument(help="success, failure or stall", autocompletion=_events)],
+    minutes: Annotated[
+        float, typer.Option(help="of a stall: how long the campaign wrote nothing", min=0.1)
+    ] = 60.0,
 ) -> None:
     """Run the configured command of an event (section `notify`) with the status on its stdin."""
     from crpipe.campaign.campaign import Campaign
@@ -404,4 +449,4 @@ def notify(
 
     config = Settings.campaign()
     campaign = Campaign.open(config, "recorded")
-    print(run_command(campaign, event, source_token(config)), file=sys.stderr)
+    print(run_command(campaign, event, source_token(config), minutes), file=sys.stderr)

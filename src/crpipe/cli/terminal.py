@@ -224,6 +224,8 @@ def _keys(section: type[BaseModel], prefix: str) -> Iterator[Choice]:
     from crpipe.config.sections import Section
 
     for name, info in section.model_fields.items():
+        if info.exclude:
+            continue  # frozen
         inner = info.annotation
         if isinstance(inner, type) and issubclass(inner, Section):
             yield from _keys(inner, f"{prefix}{name}.")

@@ -181,12 +181,10 @@ def called_now(recorded: str) -> str:
 
 
 def renamed(dotted: str) -> str:
-    """Return the new name of a key or module of before, or what holds in place of one that is gone."""
+    """Return the new name of a key or module of before, or what to write where it has none."""
     names = yaml.safe_load(files("crpipe.config").joinpath("renamed.yaml").read_text())
     new = (names | _CALLED_NOW).get(dotted)
-    if not new:
-        return ""
-    return f"; it is {new}" if new.startswith("gone") else f"; it is now called {new}"
+    return f"; {'' if ' ' in new else 'it is now called '}{new}" if new else ""
 
 
 def _offer(module: ModuleType, class_name: str) -> str:

@@ -130,6 +130,8 @@ def _walk(section: BaseModel, prefix: str, depth: int) -> Iterator[KeyEntry]:
     fields = type(section).model_fields
     # Plain keys first: a key after a section would read as if it belonged to that section.
     for name in sorted(fields, key=lambda name: _section(section, name) is not None):
+        if fields[name].exclude:
+            continue  # frozen
         meaning, dotted = fields[name].description or "", f"{prefix}{name}"
         inner = _section(section, name)
         if inner is None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat, model_validator
+from pydantic.json_schema import SkipJsonSchema
+from pydantic_core import PydanticCustomError
 
 Binning = tuple[FiniteFloat, FiniteFloat, Annotated[int, Field(ge=1, le=10_000)]]
 Scope = Literal["data", "train", "site"]
@@ -19,6 +21,18 @@ def key(default: Any, meaning: str, scope: Scope = "site", *, later: bool = Fals
     """
     extra: dict[str, Any] = {"scope": scope} | ({"later": True} if later else {})
     return Field(default, description=meaning, json_schema_extra=extra, **bounds)
+
+
+def frozen(value: Any, scope: Scope) -> Any:
+    """Declare what was a key once: its value is in the fingerprint, and nobody can set it."""
+    return Field(value, json_schema_extra={"scope": scope}, exclude=True)
+
+
+def _refuse(_: Any) -> Any:
+    raise PydanticCustomError("extra_forbidden", "unknown key")
+
+
+FROZEN: Any = (BeforeValidator(_refuse), SkipJsonSchema())  # type: ignore[type-arg]
 
 
 class Section(BaseModel):
@@ -90,12 +104,10 @@ class SourceSection(Section):
         "crpipe", "client id registered with the token issuer, for `crpipe token --login`"
     )
     prefetch_ranges: int = key(2, "ranges that may be staged ahead of training", ge=1)
-    disk_budget_gib: float = key(500.0, "most space that raw copies may take at once, in GiB", gt=0)
-    range_gib: float = key(
-        10.0, "size of one range for `crpipe plan` as long as none is listed, in GiB", gt=0
-    )
-    lease_wait_s: float = key(
-        120.0, "how long to wait for another job that stages the same range, in seconds", ge=0
+    disk_budget_gib: float = key(
+        0.0,
+        "most space that raw copies may take at once, in GiB; 0: 80 % of what is free or holds them",
+        ge=0,
     )
 
 
@@ -167,12 +179,6 @@ class SplitSection(Section):
         "data",
     )
     shard_items: int = key(16_000_000, "items in one bulk shard, about", "data", ge=1000)
-    memory_mib: int = key(
-        512, "memory for the split's buffers, in MiB; each worker process takes 256 of it", ge=64
-    )
-    workers: int = key(
-        0, "processes that split one range; 0: one for each CPU of the job (resources.split.cpus)", ge=0
-    )
     on_bad_event: Literal["fail", "reject"] = key(
         "fail",
         "what to do with an event that has an impossible value: `fail` stops the range; `reject` skips and "
@@ -202,9 +208,6 @@ class NotifySection(Section):
     )
     failure: str = key("", "when a workflow fails; empty: none")
     stall: str = key("", "when `crpipe notify stall`, called regularly, finds no sign of life; empty: none")
-    stall_minutes: float = key(
-        60.0, "a campaign that wrote nothing for this long is stalled, in minutes", gt=0
-    )
 
 
 class SyncSection(Section):
@@ -285,9 +288,7 @@ class ScheduleSection(Section):
     decay_to: float = key(
         0.05, "learning rate at the campaign's end, as a share of its full value", "train", ge=0, le=1
     )
-    one_cycle_start: float = key(
-        0.04, "one_cycle: learning rate at the beginning, as a share of its full value", "train", ge=0, le=1
-    )
+    one_cycle_start: Annotated[float, *FROZEN] = frozen(0.04, "train")
     one_cycle_peak: float = key(
         0.3,
         "one_cycle: share of the campaign at which the learning rate has its full value",
@@ -380,9 +381,7 @@ class TrainSection(Section):
     snapshot_steps: int = key(500, "steps between snapshots", ge=1)
     snapshot_seconds: float = key(600.0, "a snapshot is also taken after this long, in seconds", gt=0)
     log_steps: int = key(20, "steps between metrics", ge=1)
-    throttle_steps: int = key(
-        20, "steps between decisions to throttle a player that is too strong", "train", ge=1
-    )
+    throttle_steps: Annotated[int, *FROZEN] = frozen(20, "train")
     validate_every: int = key(
         0, "steps between validations with the averaged weights, besides one at the end; 0: none", ge=0
     )
@@ -406,18 +405,11 @@ class TrainSection(Section):
     loggers: tuple[str, ...] = key(
         (), "what else gets the metrics, each as module:Name, for example a client of W&B or MLflow"
     )
-    profile_steps: int = key(0, "steps at the beginning of a training job to profile; 0: none", ge=0)
-    detect_anomaly: bool = key(
-        False, "stop at the first operation whose gradient is not finite, and name it; very slow"
-    )
-    histogram_steps: int = key(500, "steps between histograms in TensorBoard; 0: none", ge=0)
     stop_loss: float = key(
         1000.0,
         "a loss beyond ± this stops the training after the last good snapshot; 0.3 of it warns",
         gt=0,
     )
-    max_skipped: int = key(20, "non-finite steps in a row that stop the training", ge=1)
-    lease_wait_s: float = key(120.0, "how long to wait for another job on the same range, in seconds", ge=0)
     pretrained: str = key(
         "", "checkpoint, or receipt of one, whose weights the first link starts from", "train"
     )

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 _MOUNTS = Path("/proc/self/mountinfo")
+WAIT_S = 120.0  # for another job that does the same
 # File systems of one host: whoever can open a file there asks the same kernel for its lock.
 _OF_ONE_HOST = frozenset(
     ("apfs", "bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "ramfs", "tmpfs", "xfs", "zfs")
@@ -206,20 +207,21 @@ class Lease:
 def lease(
     folder: Path,
     *,
-    wait_s: float,
     say: Callable[[str], None],
+    wait_s: float | None = None,
     stopped: Callable[[], bool] = bool,
     on_takeover: Callable[[Row], None] | None = None,
 ) -> Iterator[Lease]:
     """Hold ``folder/lease`` while the block runs; the kernel frees it when the process dies, however it dies.
 
-    Wait at most ``wait_s`` seconds for a live owner to finish (it may be the orphan of a killed workflow that
-    is just writing its snapshot), telling once through ``say`` whom the wait is for; then raise LeaseError.
+    Wait at most ``wait_s`` seconds (None: WAIT_S) for a live owner to finish: it may be the orphan of a
+    killed workflow that is just writing its snapshot. Report once through ``say`` whom the wait is for; then
+    raise LeaseError.
     on_takeover: may raise before the lease of a process that died on another host is taken; gets its row.
     Raise DiskError where the file system has no locks.
     """
     path = folder / "lease"
-    waiting = _Waiting(path, wait_s, say, stopped)
+    waiting = _Waiting(path, WAIT_S if wait_s is None else wait_s, say, stopped)
     handle = _acquired(path, waiting)
     try:
         before = _read(path)

@@ -198,6 +198,14 @@ class Paths:
         """Directory of the checkpoint that ``train.pretrained`` names, where it came in a pack."""
         return self.run_dir() / "pretrained"
 
+    def pack(self, name: str, *, out: bool = False) -> Path:
+        """Everything that a link needs, for a machine without a shared disk; or what came back."""
+        return self.run_dir() / "packs" / f"{name}.{'out' if out else 'in'}.tar"
+
+    def range_pack(self, name: str, *, out: bool = False) -> Path:
+        """The same of a range."""
+        return self.results / "packs" / "ranges" / f"{name}.{'out' if out else 'in'}.tar"
+
     def slices(self, name: str) -> Path:
         """The slices in which a link was trained, one row each; undeclared."""
         return self.store(name) / "slices.jsonl"

@@ -98,7 +98,7 @@ def split_pack(pack: Path, out: Path, progress: Progress) -> None:
             write_pack(out, about, {FAILED: text.encode()})
             raise
         finally:
-            remove_tree(folder)
+            remove_tree(work)
 
 
 def _split(campaign: Campaign, name: str, progress: Progress) -> None:
@@ -139,7 +139,7 @@ def unpack_range(
         )
     record_data_keys(campaign)
     finished = SplitRecord.of(paths, name)
-    with lease(finished.shards, wait_s=campaign.config.train.lease_wait_s, say=progress.message):
+    with lease(finished.shards, say=progress.message):
         incoming = finished.shards / ".incoming"
         remove_tree(incoming)
         try:

@@ -25,24 +25,35 @@ if TYPE_CHECKING:
     from crpipe.core.text import Progress
 
 
-def unpack(campaign: Campaign, pack: Path, progress: Progress) -> None:
+def unpack(campaign: Campaign, pack: Path, progress: Progress, *, remove: bool = False) -> None:
     """Put what came back for a link or a range into the campaign, the file that others trust last.
 
-    Safe to kill and to run again. Raise PackError when it is not whole, or of another key than what is here
-    gives; and a failure of the node as the error that it was, once its snapshot is here.
+    Safe to kill and to run again. remove: delete the pack once it is of no more use: the next workflow then
+    does the work again where it failed. Raise PackError when it is not whole, or of another key than what is
+    here gives; and a failure of the node as the error that it was, once its snapshot is here.
     """
-    record = read_record(pack, (LINK_OUT, RANGE_OUT), BRING_AGAIN)
-    if not record.name:  # a node that could not even read its pack
-        failure: PackFailure | None = _failure_alone(campaign, pack)
-    elif record.kind == LINK_OUT:
-        failure = _unpack_link(campaign, pack, record, progress)
-    else:
-        # The readers' libraries take half a second, and a link needs none of them.
-        from crpipe.packs.ranges import unpack_range  # noqa: PLC0415
-
-        failure = unpack_range(campaign, pack, record, progress)
+    try:
+        failure = _unpack(campaign, pack, progress)
+    except PackError:
+        if remove:
+            pack.unlink(missing_ok=True)
+        raise
+    if remove:
+        pack.unlink(missing_ok=True)
     if failure is not None:
         raise_failure(failure, progress)
+
+
+def _unpack(campaign: Campaign, pack: Path, progress: Progress) -> PackFailure | None:
+    record = read_record(pack, (LINK_OUT, RANGE_OUT), BRING_AGAIN)
+    if not record.name:  # a node that could not even read its pack
+        return _failure_alone(campaign, pack)
+    if record.kind == LINK_OUT:
+        return _unpack_link(campaign, pack, record, progress)
+    # The readers' libraries take half a second, and a link needs none of them.
+    from crpipe.packs.ranges import unpack_range  # noqa: PLC0415
+
+    return unpack_range(campaign, pack, record, progress)
 
 
 def _failure_alone(campaign: Campaign, pack: Path) -> PackFailure:
@@ -69,7 +80,7 @@ def _unpack_link(
             f"the key {key} here: the link before it was trained again since, or keys changed; pack it again "
             f"(crpipe pack {name} --out FILE)"
         )
-    with lease(paths.store(name), wait_s=campaign.config.train.lease_wait_s, say=progress.message):
+    with lease(paths.store(name), say=progress.message):
         incoming = paths.store(name) / ".incoming"
         remove_tree(incoming)
         try:

@@ -118,8 +118,7 @@ def train_pack(job: SlicedJob, progress: Progress) -> None:
             node.fail(error)
             raise
         finally:
-            for folder in node.folders:
-                remove_tree(folder)
+            remove_tree(work)
 
 
 class _Log:
@@ -178,7 +177,7 @@ class _Node:
         self.record = new_record(LINK, "", "", "")
         self.campaign: Campaign | None = None
         self.begun = _Point(0, "")
-        self.trains, self.is_added = False, False
+        self.trains, self.is_added, self.took_state = False, False, False
 
     @property
     def folders(self) -> tuple[Path, ...]:
@@ -209,6 +208,12 @@ class _Node:
         files = self._files()
         files.add(self.paths.receipt(self.record.name))
         files.write(self.job.out, LINK_OUT, self.record.name, self.record.key)
+        self._drop_state()
+
+    def _drop_state(self) -> None:
+        """Delete the STATE that was taken over: the result has all of it."""
+        if self.took_state:
+            Path(self.job.state).unlink(missing_ok=True)
 
     def _opened(self) -> tuple[Campaign, LinkStart]:
         """Open the campaign; raise PackError where another key than that of the pack follows from it here."""
@@ -245,6 +250,7 @@ class _Node:
         except DataError as error:
             self.log.message(f"warning: {error}")
             return
+        self.took_state = depot is None
         newest = [_newest_step(folder, self.record) for folder in (self.folder, self.aside)]
         for name in record.files if newest[1] >= newest[0] else ():
             make_folder((self.folder / name).parent)
@@ -337,6 +343,7 @@ class _Node:
         files[FAILED] = (json.dumps(failure.as_json(), indent=1, sort_keys=True) + "\n").encode()
         record = new_record(LINK_OUT, self.record.run, self.record.name, self.record.key)
         write_pack(self.job.out, record, files)
+        self._drop_state()
         if isinstance(error, DiskError):
             raise error
 

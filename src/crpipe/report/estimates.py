@@ -14,7 +14,7 @@ from crpipe.campaign.ledger import LedgerSums
 from crpipe.campaign.simulators import open_simulator
 from crpipe.core.causes import is_present
 from crpipe.core.errors import DataError
-from crpipe.core.files import GIB, tree_bytes
+from crpipe.core.files import tree_bytes
 from crpipe.core.paths import HELD_OUT, roles_of
 from crpipe.core.text import counted, number
 from crpipe.events.shard_records import ShardManifest
@@ -271,13 +271,12 @@ class Peak:
 
 
 def measure_volume(campaign: Campaign, seen: SourceLook) -> Volume:
-    """Add up the files; a range of unknown size counts as the mean of the others, or as configured."""
+    """Add up the files; a range of unknown size counts as the mean of the others."""
     volumes = [known_volume(campaign, seen, name) for name in campaign.ranges]
     counts = [count for count, _ in volumes if count is not None]
     sizes = [taken for _, taken in volumes if taken is not None]
-    usual_count, usual_size = configured_volume(campaign)
-    typical_count = sum(counts) / len(counts) if counts else usual_count
-    typical_size = sum(sizes) / len(sizes) if sizes else usual_size
+    typical_count = sum(counts) / len(counts) if counts else configured_files(campaign)
+    typical_size = sum(sizes) / len(sizes) if sizes else None
     unknown = len(volumes) - len(sizes)
     return Volume(
         ranges=len(volumes),
@@ -323,20 +322,14 @@ def peak_disk(campaign: Campaign, volume: Volume, ratios: Ratios) -> Peak | None
     )
 
 
-def configured_volume(campaign: Campaign) -> tuple[int, int | None]:
-    """Return files and bytes of one range as long as none is listed.
-
-    Bytes are None where nobody knows them before the files are staged, because a simulator writes them.
-    """
+def configured_files(campaign: Campaign) -> int:
+    """Count the files of one range as long as none is listed."""
     config, source = campaign.config, campaign.config.source
-    files, taken = config.ranges.size, round(source.range_gib * GIB)
+    files = config.ranges.size
     if config.simulates():
         simulator = open_simulator(source.simulator, config.options("simulator"))
         files = len(simulator.files(config.all_ranges()[0]))
-    if source.max_files:
-        taken = round(taken * min(1, source.max_files / files))
-        files = min(files, source.max_files)
-    return files, None if config.simulates() else taken
+    return min(files, source.max_files or files)
 
 
 def known_volume(campaign: Campaign, seen: SourceLook, name: str) -> tuple[int | None, int | None]:

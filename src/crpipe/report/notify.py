@@ -20,23 +20,26 @@ if TYPE_CHECKING:
     from crpipe.report.state import SourceToken
 
 EVENTS = ("success", "failure", "stall")
-_WIDTH = 100
+STALL_MINUTES = 60.0
 TIMEOUT_S = 60.0  # of a command
+_WIDTH = 100
 _SHOWN = 400  # characters of a failing command's output
 
 
-def notify(campaign: Campaign, event: str, token: SourceToken | None = None) -> str:
+def notify(
+    campaign: Campaign, event: str, token: SourceToken | None = None, minutes: float = STALL_MINUTES
+) -> str:
     """Run the event's command with the status on its stdin; return one line that says what was done.
 
-    A stall is reported once, and again only after the campaign has moved in between. Raise ConfigError when
-    the event is unknown, or when the command fails or takes too long.
+    A stall (``minutes`` without a sign of life) is reported once, and again only after the campaign has moved
+    in between. Raise ConfigError when the event is unknown, or when the command fails or takes too long.
     """
     if event not in EVENTS:
         raise ConfigError(f"notify: {event!r} is not an event; expected {', '.join(EVENTS)}")
     if not getattr(campaign.config.notify, event):
         return f"notify.{event} is empty: nothing is sent"
     state = CampaignState.read(campaign, token)
-    if event == "stall" and not _is_news(campaign, state):
+    if event == "stall" and not _is_news(campaign, state, minutes):
         return "the campaign moves, is finished, or its stall was reported already: nothing is sent"
     subject = subject_of(state, event)
     _run(campaign, event, subject, f"{subject}\n\n{render_status(state, _WIDTH)}\n")
@@ -58,11 +61,11 @@ def last_sign(campaign: Campaign, state: CampaignState) -> float:
     return round(max(times, default=0.0), 3)
 
 
-def _is_news(campaign: Campaign, state: CampaignState) -> bool:
+def _is_news(campaign: Campaign, state: CampaignState, minutes: float) -> bool:
     sign = last_sign(campaign, state)
     if not sign or state.finished() == len(state.bulk()):
         return False
-    if time.time() - sign < campaign.config.notify.stall_minutes * 60:
+    if time.time() - sign < minutes * 60:
         return False
     reported = read_json_if_any(campaign.paths.stall())
     return reported is None or bool(reported["last_sign"] < sign - 1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from crpipe.campaign.raw_files import count_listed, far_fewer
 from crpipe.core.causes import is_present
-from crpipe.core.files import GIB, free_bytes
+from crpipe.core.files import free_bytes, tree_bytes
 from crpipe.core.lease import mount_of
 from crpipe.core.paths import OUTLIERS
 from crpipe.core.text import Column, counted, duration, number, shorten, size, table
@@ -99,7 +99,7 @@ class Plan:
             ratios=ratios,
             peak=peak_disk(campaign, volume, ratios),
             free=free_bytes(campaign.paths.results),
-            budget=round(campaign.config.source.disk_budget_gib * GIB),
+            budget=campaign.raw_budget(tree_bytes(campaign.paths.raw(""))),
             events=events,
             steps=[] if events is None else steps_of_links(campaign, events, workload.per_step),
             hours=estimate_hours(campaign, events),
@@ -152,9 +152,9 @@ def _volume(volume: Volume) -> Iterator[str]:
     yield f"{volume.mark}{number(volume.files)}, {taken}"
     unknown = volume.ranges - volume.known
     if volume.bytes is None:
-        yield "sizes are known once the first range is staged: run it, then plan again"
+        yield "sizes are known once the first range is listed or staged: run it, then plan again"
     elif unknown:
-        basis = f"the mean of {counted(volume.known, 'range')}" if volume.known else "source.range_gib each"
+        basis = f"the mean of {counted(volume.known, 'range')}"
         yield f"assumed: {basis}, for {counted(unknown, 'range')} not listed yet, or without sizes"
 
 

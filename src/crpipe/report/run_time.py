@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from crpipe.campaign.ledger import LedgerSums
 from crpipe.core.journal import METRICS_BYTES, attempts, metric_rows, tail
 from crpipe.core.paths import HELD_OUT
-from crpipe.report.estimates import configured_volume, is_split, known_volume
+from crpipe.report.estimates import is_split, known_volume
 from crpipe.report.work_state import median_of
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def estimate_events(campaign: Campaign, seen: SourceLook) -> EventCounts | None:
     split = {name: _counted(campaign, name) for name in campaign.ranges if is_split(campaign, name)}
     sizes = {name: known_volume(campaign, seen, name)[1] for name in campaign.ranges if name not in split}
     sizes_known = [size for size in sizes.values() if size is not None]
-    usual = sum(sizes_known) / len(sizes_known) if sizes_known else configured_volume(campaign)[1]
+    usual = sum(sizes_known) / len(sizes_known) if sizes_known else None
     counts = dict(split)
     if file is not None and file.bytes:
         share = file.below * (1 - sum(getattr(parts, f"{part}_fraction") for part in HELD_OUT))

@@ -18,7 +18,7 @@ from crpipe.campaign.duplicates import ALLOW, find_twins
 from crpipe.campaign.ledger import Counts, LedgerSums
 from crpipe.campaign.records import BestReceipt, Receipt
 from crpipe.config.plugins import called_now
-from crpipe.core.files import GIB, free_bytes, read_json_if_any, tree_bytes
+from crpipe.core.files import free_bytes, read_json_if_any, tree_bytes
 from crpipe.core.journal import METRICS_BYTES, History, attempts, histories, metric_rows, tail
 from crpipe.core.paths import BEST, DESTINATIONS, HELD_OUT, OUTLIERS, OUTLIERS_OF
 from crpipe.report.series import VALIDATION
@@ -280,7 +280,7 @@ class CampaignState:
         ]
         links = tuple(link.work_state() for link in chain)
         range_s = _seconds_per_range(chain)
-        budget = round(campaign.config.source.disk_budget_gib * GIB)
+        taken = tree_bytes(paths.raw(""))
         return cls(
             run=paths.run,
             fingerprint=campaign.fingerprint,
@@ -293,7 +293,7 @@ class CampaignState:
             one_to_one=alone,
             ledgers=Ledgers.of(row for name in campaign.ranges if (row := files[name].ledger) is not None),
             trained=TrainingTotals.of(chain),
-            disk=Disk(tree_bytes(paths.raw("")), budget, free_bytes(paths.results)),
+            disk=Disk(taken, campaign.raw_budget(taken), free_bytes(paths.results)),
             pace_s=range_s,
             eta_s=_eta(links, range_s),
             changed=tuple(_changed_keys(campaign)),

@@ -232,9 +232,8 @@ def diagnose_disk(key: str, folder: Path, budget_gib: float = 0.0, *, cluster: b
         return Diagnosis(key, "fail", text, f"free some space, or {elsewhere}")
     doubt, fix = _doubt(key, mount, cluster=cluster)
     if not doubt and free < budget_gib * GIB:
-        least = max(1, int(free / GIB * 0.8))
         doubt = f", less than raw copies may take (source.disk_budget_gib: {budget_gib:g})"
-        fix = f"set source.disk_budget_gib: {least}"
+        fix = "set source.disk_budget_gib: 0, which takes 80 % of what is free"
     if doubt:
         return Diagnosis(key, "warn", f"{text}{doubt}", fix)
     shared = mount is not None and not mount.of_one_host()

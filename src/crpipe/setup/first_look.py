@@ -14,7 +14,6 @@ import numpy as np
 
 from crpipe.campaign.readers import ReaderChoice, fitting_readers, readers_of_format
 from crpipe.core.errors import CrpipeError
-from crpipe.core.files import GIB, free_bytes
 from crpipe.core.text import counted, number
 from crpipe.events.file_formats import format_of
 from crpipe.report.run_time import better_sizes
@@ -184,9 +183,6 @@ def choose(
         held_out = f"about {counted(round(groups * fraction), 'group')} then judge the model"
         yield "split.validation_fraction", (fraction, held_out)
     yield from _steps(config, sizes.events * (1 - fraction), per_step)
-    free = free_bytes(config.paths().results) / GIB
-    if free < config.source.disk_budget_gib:
-        yield "source.disk_budget_gib", (max(1, int(0.8 * free)), f"{free:.0f} GiB are free here")
 
 
 def _steps(config: Config, events: float, per_step: int) -> Iterator[tuple[str, tuple[Any, str]]]:

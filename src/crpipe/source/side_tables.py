@@ -114,7 +114,7 @@ def stage_tables(campaign: Campaign, progress: Progress) -> None:
     config, record = campaign.config, campaign.paths.tables()
     folder = campaign.paths.table_copies()
     check_table_uris(config.source.tables)
-    with lease(folder, wait_s=config.source.lease_wait_s, say=progress.message):
+    with lease(folder, say=progress.message):
         before = read_tables(record)
         incoming = folder / ".incoming"
         tables = _simulated(config, incoming / "simulated", progress)

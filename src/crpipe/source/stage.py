@@ -10,7 +10,7 @@ from crpipe.campaign.raw_files import SERVER_ONLY, StagedFile, lease_folder, rea
 from crpipe.campaign.split_record import SplitRecord
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, DiskError
-from crpipe.core.files import GIB, refuse_links, size, tree_bytes
+from crpipe.core.files import refuse_links, size, tree_bytes
 from crpipe.core.lease import lease
 from crpipe.source.copies import Copies, CopyRules, check_free_space
 from crpipe.source.listing import confirm_listing
@@ -43,7 +43,7 @@ def stage_range(campaign: Campaign, name: str, progress: Progress) -> None:
     claim = lease_folder(raw)
     refuse_links(raw, raw)
     refuse_links(claim.parent, claim)
-    with lease(claim, wait_s=campaign.config.source.lease_wait_s, say=progress.message):
+    with lease(claim, say=progress.message):
         options = SourceOptions.of(campaign.config)
         copies = Copies(raw, entries, options, _rules(campaign, name), progress)
         if copies.done:
@@ -102,13 +102,12 @@ def _first_copy_check(campaign: Campaign) -> Callable[[Path], None] | None:
 
 def _check_disk(campaign: Campaign, name: str, needed: int) -> None:
     """Raise DiskError when ``needed`` bytes do not fit on the disk or into the budget of raw copies."""
-    raw, budget = campaign.paths.raw(name), campaign.config.source.disk_budget_gib * GIB
-    label = f"range {name}"
+    raw, label = campaign.paths.raw(name), f"range {name}"
     check_free_space(raw.parent, needed, label)
     taken = tree_bytes(raw)
     ranges = (path for path in raw.parent.iterdir() if path.is_dir() and path != lease_folder(raw).parent)
     taken += sum(_claimed(campaign.paths.manifest(other.name), other) for other in ranges if other != raw)
-    if needed and taken + needed > budget:
+    if needed and taken + needed > (budget := campaign.raw_budget(tree_bytes(raw.parent))):
         raise DiskError(
             f"{label}: {size(needed)} needed, raw copies already take {size(taken)} of "
             f"{size(budget)} (source.disk_budget_gib); "

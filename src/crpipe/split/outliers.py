@@ -93,7 +93,7 @@ def consolidate_outliers(campaign: Campaign, progress: Progress) -> None:
     if config.ranges.duplicates == "refuse":
         refuse_twins(paths, campaign.ranges)
     folder = paths.outliers(CONSOLIDATED)
-    with lease(folder, wait_s=config.train.lease_wait_s, say=progress.message):
+    with lease(folder, say=progress.message):
         data = campaign.data
         inputs = list(_inputs(campaign, data))
         digests = {each.name: digest(each.manifest.as_json()) for each in inputs}

@@ -79,7 +79,7 @@ if TYPE_CHECKING:
 _SHOWN_REJECTED = 3  # events that a message names
 _MOST_TASKS = 64  # spills that are open at once while shards are gathered
 _TASKS_PER_WORKER = 10
-_WORKER_MIB = 256  # decoded block, its gathered copy, one row group on its way to the disk
+_WORKER_MB = 1000  # libraries, decoded block, its gathered copy, one row group on its way to the disk
 _WORKER_RAW = 256 << 20  # raw bytes below which another process costs more than it brings
 
 
@@ -121,8 +121,8 @@ class _SplitContext:
         return SplitKey(data=self.campaign.data, threshold=self.threshold, staged=digest(rows))
 
     def processes(self, raw_bytes: int) -> int:
-        """Count the processes to use: as asked, as the memory allows, and as the work is worth."""
-        by_memory = self.campaign.config.split.memory_mib // _WORKER_MIB
+        """Count the processes to use: as the job's CPUs and memory allow, and as the work is worth."""
+        by_memory = self.campaign.config.resources.split.mem_mb // _WORKER_MB
         return max(1, min(_workers(self.campaign.config), by_memory, -(-raw_bytes // _WORKER_RAW)))
 
 
@@ -141,7 +141,7 @@ def split_range(campaign: Campaign, name: str, progress: Progress, *, accept_cod
     threshold, parts = campaign.threshold(), Parts.of(config)
     check_binnings(campaign.layout, config.split.histograms)
     record, staged = SplitRecord.of(paths, name), paths.staged(name)
-    with lease(record.shards, wait_s=config.train.lease_wait_s, say=progress.message):
+    with lease(record.shards, say=progress.message):
         if record.is_whole():
             record.adopt(campaign.data, threshold)
             progress.message(f"{name}: already split")
@@ -172,7 +172,7 @@ def _outputs(paths: Paths, name: str) -> dict[str, Path]:
 
 
 def _workers(config: Config) -> int:
-    return config.split.workers or min(available(), config.resources.split.cpus)
+    return min(available(), config.resources.split.cpus)
 
 
 def _was_killed(record: SplitRecord, progress: Progress) -> bool:
@@ -482,7 +482,7 @@ def remove_raw(campaign: Campaign, name: str, workers: int, progress: Progress) 
     if not is_present(raw):
         return
     check_on_disk((paths.shards(name), paths.outliers(name)), workers)
-    with lease(lease_folder(raw), wait_s=campaign.config.train.lease_wait_s, say=progress.message):
+    with lease(lease_folder(raw), say=progress.message):
         held = clear_tree(raw)
     if held:
         progress.message(

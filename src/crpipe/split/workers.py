@@ -107,8 +107,8 @@ def _died(started: set[BaseProcess], notes: Path | None) -> CrpipeError:
             )
     reading = ", ".join(sorted(files_read.values()))
     return HostMemoryError(
-        "a worker process was killed, most likely for lack of memory; give the job more memory or set "
-        "split.workers lower, then run the same command again"
+        "a worker process was killed, most likely for lack of memory; set resources.split.mem_mb higher or "
+        "resources.split.cpus lower, then run the same command again"
         + (f" (the processes worked on {reading})" if reading else "")
     )
 

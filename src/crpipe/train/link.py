@@ -47,13 +47,20 @@ def train_link(
     *,
     max_minutes: float = 0.0,
     profile_steps: int = 0,
+    anomaly: bool = False,
     first: Callable[[], None] | None = None,
     packed: bool = False,
 ) -> None:
     """Train one link of the chain and write its receipt.
 
+    <<<<<<< HEAD
     first: called on the leading rank where nothing of the link is trained yet; raises what ends the job.
     packed: all ranges were compared when the link was packed, and are not here.
+    =======
+    profile_steps: steps at the beginning to write a trace of. anomaly: stop at the first operation whose
+    gradient is not finite, and name it; very slow. first: called on the leading rank where nothing of the
+    link is trained yet; raises what ends the job.
+    >>>>>>> keys
 
     Idempotent: a finished checkpoint of the same key is adopted, a snapshot is resumed. Raise ConfigError
     when the campaign has no such link or its run was started under other keys, LeaseError when another live
@@ -83,7 +90,6 @@ def train_link(
             stack.enter_context(journal.attempt("train", name))
             store_lease = lease(
                 campaign.paths.store(name),
-                wait_s=train.lease_wait_s,
                 say=progress.message,
                 stopped=lambda: bool(stop.reason()),
             )
@@ -97,7 +103,7 @@ def train_link(
             f"lower load.max_items ({budget_items:,} items are computed at once) or set "
             "train.precision: bfloat16, in a new run or a fork; with more memory the same command resumes"
         )
-        with named_out_of_memory(remedy):
+        with named_out_of_memory(remedy), torch.autograd.set_detect_anomaly(anomaly):
             _finish_link(plan, world, stop, progress if world.leads else NullProgress(), profile_steps, check)
 
 

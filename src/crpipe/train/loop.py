@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 Group = list[tuple["Events", "Cursor"]]
 Ready = dict["Cursor", list["Micro"]]
 MOVING_AVERAGE_STEPS = 500
+MOST_SKIPPED = 20  # steps in a row that are not finite
+HISTOGRAM_LOGS = 25  # rows of metrics between histograms
 WARN_SHARE = 0.3  # of train.stop_loss
 
 
@@ -91,7 +93,7 @@ class Trainer:
         self.smooth = Smooth(state.phases, MOVING_AVERAGE_STEPS // train.log_steps)
         self.clock = Clock()
         self.gpu = GpuSampler(world.device)
-        steps = (profile_steps or train.profile_steps) if world.leads else 0
+        steps = profile_steps if world.leads else 0
         self.profiler = Profiler(steps, paths.run_dir() / "profile.json", progress.message)
         self.journal = Journal(paths.train_journal()) if world.leads else None
         self.outputs: Outputs | None = None
@@ -250,8 +252,7 @@ class Trainer:
         collate = functools.partial(self.stepper.collate_ahead, seed=self.plan.seed)
         workers = self.plan.campaign.config.load.collate_workers
         batches = self.loader.prepared_batches(collate, self.state.counters.cursor, workers=workers)
-        anomalies = torch.autograd.set_detect_anomaly(self.train.detect_anomaly)
-        with closing(batches) as stream, self.gpu, self.profiler, anomalies:
+        with closing(batches) as stream, self.gpu, self.profiler:
             while not self.validator.stopped:
                 waiting = time.perf_counter()
                 drawn = list(itertools.islice(stream, self.per_step))
@@ -289,10 +290,10 @@ class Trainer:
             self.progress.message(
                 f"step {step}: not finite, skipped; among its events: {', '.join(events[:3])}"
             )
-        if counters.skipped_in_row >= self.train.max_skipped:
+        if counters.skipped_in_row >= MOST_SKIPPED:
             raise DivergenceError(
-                f"link {self.link.name}: {counters.skipped_in_row} steps in a row were not finite "
-                "(train.max_skipped); the last good snapshot is kept; lower the learning rates in a new run"
+                f"link {self.link.name}: {counters.skipped_in_row} steps in a row were not finite; "
+                "the last good snapshot is kept; lower the learning rates in a new run"
             )
 
     # Measure.
@@ -329,8 +330,8 @@ class Trainer:
             self.logged = counters.step
 
     def _write_histograms(self, group: Group) -> None:
-        every, step = self.train.histogram_steps, self.state.counters.step
-        if not every or self.outputs is None or step % every:
+        every, step = HISTOGRAM_LOGS * self.train.log_steps, self.state.counters.step
+        if self.outputs is None or step % every:
             return
         if isinstance(self.workload, Histograms):
             events = group[-1][0]
@@ -339,7 +340,7 @@ class Trainer:
             self.outputs.histograms(step, arrays)
 
     def _check_loss_limits(self, values: Mapping[str, float]) -> None:
-        """Warn of a loss near train.stop_loss; raise DivergenceError beyond train.stop_loss."""
+        """Warn of a loss beyond WARN_SHARE of train.stop_loss; raise DivergenceError beyond that."""
         step, train = self.state.counters.step, self.train
         for phase in self.state.phases:
             name = f"{phase.name}/{phase.watched_metric}"

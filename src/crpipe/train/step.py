@@ -41,7 +41,7 @@ LESS_AT_ONCE = "lower load.max_items or evaluate.batch_events, which bound what 
 def named_anomaly(phase: str) -> Iterator[None]:
     """Turn what torch's anomaly detection finds into a TrainError that names the operation.
 
-    Nothing while train.detect_anomaly is off.
+    Nothing while `crpipe train` has no --anomaly.
     """
     if not torch.is_anomaly_enabled():
         yield
@@ -54,8 +54,8 @@ def named_anomaly(phase: str) -> Iterator[None]:
             if "returned nan values" not in str(error):
                 raise
             raise TrainError(
-                f"train.detect_anomaly: phase {phase}: {' '.join(str(error).split())}{_place(heard)}; "
-                "correct the operation, or set train.detect_anomaly: false, which skips such steps"
+                f"--anomaly: phase {phase}: {' '.join(str(error).split())}{_place(heard)}; correct the "
+                "operation, or leave --anomaly out, which skips such steps"
             ) from error
 
 
@@ -63,8 +63,8 @@ def refuse_not_finite(phase: str, loss: Tensor) -> None:
     """Raise TrainError for a loss that is not finite, while anomaly detection is on."""
     if torch.is_anomaly_enabled() and not bool(torch.isfinite(loss)):
         raise TrainError(
-            f"train.detect_anomaly: phase {phase}: the loss is {float(loss):g} before any gradient; look at "
-            "the operations of its loss, or set train.detect_anomaly: false, which skips such steps"
+            f"--anomaly: phase {phase}: the loss is {float(loss):g} before any gradient; look at the "
+            "operations of its loss, or leave --anomaly out, which skips such steps"
         )
 
 

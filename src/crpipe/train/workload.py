@@ -48,7 +48,7 @@ Loss = Callable[[nn.Module, Batch, torch.Generator], Tensor | tuple[Tensor, Metr
 class Throttle:
     """Permanently lowers a phase's learning rate while its metric exceeds a limit.
 
-    Decides every train.throttle_steps steps: a mean of ``metric`` (one that the phase's loss gives) beyond
+    Decides every 20 steps: a mean of ``metric`` (one that the phase's loss gives) beyond
     ``above`` multiplies the rate by ``factor``, down to the share ``least`` of the full rate.
     """
 

@@ -313,7 +313,6 @@ class Campaign:
             "concurrency": 4,
             "attempts": 4,
             "read_timeout_s": 1.0,
-            "lease_wait_s": 0.0,
         }
         self.give_token()
 

@@ -19,7 +19,7 @@ from opened import opened
 from told import Told
 
 NAME = "0000000-0000999"
-QUICK = {"attempts": 2, "read_timeout_s": 0.3, "deadline_minutes": 0.3, "concurrency": 4, "lease_wait_s": 0.0}
+QUICK = {"attempts": 2, "read_timeout_s": 0.3, "deadline_minutes": 0.3, "concurrency": 4}
 
 
 @pytest.fixture(scope="session")

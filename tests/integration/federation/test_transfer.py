@@ -222,7 +222,7 @@ def test_a_disk_that_is_too_small_is_told_before_the_first_byte(campaign, proxy,
     assert proxy.count("GET") == 0
 
 
-def test_two_jobs_for_one_range_never_work_at_once(campaign, proxy, wire, faults):
+def test_two_jobs_for_one_range_never_work_at_once(campaign, proxy, wire, faults, monkeypatch):
     wire(caches=[proxy.url], origin=proxy.url)
     proxy.script("GET", FILE, faults.stall(0.5))
     campaign.list()
@@ -233,7 +233,8 @@ def test_two_jobs_for_one_range_never_work_at_once(campaign, proxy, wire, faults
         time.sleep(0.01)
     with pytest.raises(LeaseError, match=f"process {job.pid}"):
         campaign.stage()
-    rows = campaign.stage(lease_wait_s=30.0)
+    monkeypatch.setattr("crpipe.core.lease.WAIT_S", 30.0)
+    rows = campaign.stage()
     job.join()
     assert job.exitcode == 0
     campaign.assert_identical(rows)
@@ -289,4 +290,4 @@ def test_two_jobs_started_at_once_copy_every_file_once(campaign, proxy, wire):
 
 def stage_at(start, campaign):
     start.wait()
-    campaign.stage(lease_wait_s=60.0)
+    campaign.stage()

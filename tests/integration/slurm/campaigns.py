@@ -48,7 +48,7 @@ def faulty(split, tmp_path_factory):
     folder = tmp_path_factory.mktemp("faulty") / "campaign"
     places = os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY / "tests" / "support")])
     campaign = split.copy(folder, PYTHONPATH=places)
-    configure(campaign, model=None, **{"train.workload": "faulty:Faulty", "train.lease_wait_s": 20})
+    configure(campaign, model=None, **{"train.workload": "faulty:Faulty"})
     return campaign
 
 

@@ -28,6 +28,8 @@ def write(folder, name, text):
 def leaves(model, prefix=""):
     """Yield (dotted name, field) of every key."""
     for name, info in model.model_fields.items():
+        if info.exclude:
+            continue  # nobody can set it
         if isinstance(info.default, BaseModel):
             yield from leaves(type(info.default), f"{prefix}{name}.")
         else:
@@ -89,7 +91,7 @@ def test_a_section_whose_keys_are_all_commented_out_is_empty(tmp_path):
         ("model: {hidden: 8}", "model: options are given (hidden), but train.workload is not set"),
         ("load: {budget_muons: 8}", "load.budget_muons: unknown key; it is now called load.max_items"),
         ("split: {shard_muons: 8}", "it is now called split.shard_items"),
-        ("synthetic: {depths: 8}", "it is now called simulator"),
+        ("synthetic: {depths: 8}", "write simulator (the options)"),
     ],
 )
 def test_a_wrong_key_or_value_names_file_key_and_way_out(tmp_path, text, said):

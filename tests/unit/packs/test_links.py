@@ -18,6 +18,7 @@ from checked import edit, flip
 from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.records import read_slices
 from crpipe.core.errors import (
+    CheckpointError,
     ConfigError,
     DataError,
     DiskError,
@@ -33,6 +34,7 @@ from crpipe.packs.archive import new_record, read_record, write_pack
 from crpipe.packs.links import pack_link
 from crpipe.packs.results import unpack
 from crpipe.packs.slices import SlicedJob, train_pack
+from crpipe.train import loop
 from models import train_range
 from told import Told
 from toy import RANGES, Toy, toy_config
@@ -403,3 +405,26 @@ def test_what_is_no_pack_is_said_in_one_sentence(campaign, tmp_path, monkeypatch
     write_pack(job.out, record_out, {"runs/toy/forks.json": b""})
     with pytest.raises(PackError, match=r"forks.json: no file of link"):
         unpack(Campaign.open(campaign), job.out, Told())
+
+
+def test_a_node_with_other_numerics_is_refused_where_bytes_count(campaign, whole, tmp_path, monkeypatch):
+    """What was trained before comes back with the refusal, and another node goes on from there."""
+    head = copied(campaign, tmp_path / "head")
+    strict = head.model_copy(update={"train": head.train.model_copy(update={"numerics": "refuse"})})
+    job = packed(strict, tmp_path / "node")
+    strike_after(monkeypatch, 9)
+    with pytest.raises(SliceOver):
+        train_pack(job, Told())
+    monkeypatch.undo()
+    known = loop.numerics
+    monkeypatch.setattr(loop, "numerics", lambda world: {**known(world), "threads": 99})
+    with pytest.raises(CheckpointError, match=r"computed with other numerics: CPU threads 1, here 99"):
+        train_pack(job, Told())
+    monkeypatch.undo()
+    with pytest.raises(CheckpointError, match=rf"train.numerics: warn \(on {platform.node()}\)"):
+        unpack(Campaign.open(strict), job.out, Told())
+    again, told = packed(strict, tmp_path / "again"), Told()
+    train_pack(again, told)
+    assert f"{SECOND}: resumes at step" in str(told)
+    unpack(Campaign.open(strict), again.out, Told())
+    assert results(head, SECOND) == whole

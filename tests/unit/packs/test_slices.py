@@ -18,7 +18,7 @@ from told import Told
 def sliced(tmp_path_factory):
     """A campaign whose first link was trained in slices of five steps."""
     folder = tmp_path_factory.mktemp("sliced")
-    campaign = Checked(folder / "campaign", ("train.passes_per_link=3",))
+    campaign = Checked(folder / "campaign", ("train.passes_per_link=12",))
     campaign.split(FIRST)
     pack_link(Campaign.open(campaign.config), FIRST, folder / "in.tar", Told())
     job = SlicedJob(folder / "in.tar", folder / "out.tar", str(folder / "state.tar"))

@@ -49,20 +49,20 @@ def test_without_a_command_nothing_is_sent(tmp_path):
 
 
 def test_a_stall_is_reported_once_and_again_after_the_campaign_has_moved(tmp_path, message):
-    files = campaign(tmp_path, f"notify.stall='cat >> {message}'", "notify.stall_minutes=10")
+    files = campaign(tmp_path, f"notify.stall='cat >> {message}'")
     assert "nothing is sent" in notify(Campaign.open(files.config, "recorded"), "stall")
-    age(files, 3000)
+    age(files, 5000)
     assert notify(Campaign.open(files.config, "recorded"), "stall") == "notify.stall: sent"
     assert "nothing is sent" in notify(Campaign.open(files.config, "recorded"), "stall")
-    age(files, 1000)
+    age(files, 4000)
     assert notify(Campaign.open(files.config, "recorded"), "stall") == "notify.stall: sent"
     assert message.read_text().count("crpipe default: stall") == 2
 
 
 def test_a_finished_campaign_never_stalls(tmp_path, message):
-    files = campaign(tmp_path, f"notify.stall='cat >> {message}'", "notify.stall_minutes=10")
+    files = campaign(tmp_path, f"notify.stall='cat >> {message}'")
     files.trained(files.split(1))
-    age(files, 3000)
+    age(files, 5000)
     assert "nothing is sent" in notify(Campaign.open(files.config, "recorded"), "stall")
 
 

@@ -20,13 +20,11 @@ def volume_of(files):
     return files.plan().volume
 
 
-def test_nothing_listed_is_an_estimate_from_the_configuration(tmp_path):
-    files = CampaignFiles(tmp_path, ranges=5, overrides=("source.range_gib=3",))
+def test_nothing_listed_is_of_unknown_size(tmp_path):
+    files = CampaignFiles(tmp_path, ranges=5)
     volume = volume_of(files)
-    assert (volume.ranges, volume.known, volume.bytes) == (5, 0, 15 << 30)
-    assert "about 15.0 GiB" in words(files)
-    assert "assumed: source.range_gib each, for 5 ranges not listed yet" in words(files)
-    assert "assumed until the first range is split: shards 1.00, temporary files 2.00" in words(files)
+    assert (volume.ranges, volume.known, volume.bytes) == (5, 0, None)
+    assert "sizes are known once the first range is listed or staged" in words(files)
 
 
 def test_manifests_are_taken_as_they_are(tmp_path):
@@ -82,7 +80,8 @@ def test_ratios_are_measured_in_the_ranges_that_are_split(tmp_path):
 
 
 def test_what_does_not_fit_is_warned_about(tmp_path):
-    files = CampaignFiles(tmp_path, ranges=2, overrides=("source.range_gib=1e9",))
+    files = CampaignFiles(tmp_path, ranges=2)
+    files.listed(0, size=10**15)
     assert "raw copies exceed their budget" in words(files)
     assert "does not fit on the disk" in words(files)
 
@@ -91,7 +90,7 @@ def test_a_simulated_campaign_has_no_sizes_until_a_range_is_staged(tmp_path):
     files = CampaignFiles(tmp_path, ranges=2, overrides=("source.uri=synthetic://",))
     text = words(files)
     assert "about 16, of unknown size" in text
-    assert "sizes are known once the first range is staged" in text
+    assert "sizes are known once the first range is listed or staged" in text
     assert "synthetic://" in text
     files.listed(0, size=None)
     assert "about 20, of unknown size" in words(files)

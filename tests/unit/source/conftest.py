@@ -25,7 +25,7 @@ def configure(tmp_path, tree):
     """Make a configuration of the directory source; keywords go to its source section."""
 
     def make(**source):
-        keys = {"uri": f"{tree}/{{range}}/*.bin", "concurrency": 4, "lease_wait_s": 0.0, **source}
+        keys = {"uri": f"{tree}/{{range}}/*.bin", "concurrency": 4, **source}
         return validate({"results": str(tmp_path / "results"), "ranges": {"last": 999}, "source": keys})
 
     return make

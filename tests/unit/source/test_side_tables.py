@@ -37,7 +37,7 @@ def config(tmp_path, geometry, truth):
 
 
 def configured(tmp_path, tables, **source):
-    keys = {"uri": "/data/{range}/*.parquet", "tables": tables, "lease_wait_s": 0.0, "attempts": 1, **source}
+    keys = {"uri": "/data/{range}/*.parquet", "tables": tables, "attempts": 1, **source}
     return validate({"results": str(tmp_path / "results"), "source": keys})
 
 

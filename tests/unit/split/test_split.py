@@ -17,7 +17,7 @@ from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.ledger import Ledger
 from crpipe.campaign.raw_files import Entry, lease_folder, write_manifest
 from crpipe.campaign.split_record import SplitRecord
-from crpipe.config.sections import SplitSection
+from crpipe.config.sections import JobResources, SplitSection
 from crpipe.core.checksums import of_file
 from crpipe.core.errors import (
     ConfigError,
@@ -133,7 +133,7 @@ def test_temporary_files_in_spans_give_the_same_bytes(staged, monkeypatch, worke
     monkeypatch.setattr(spill, "_SPAN_BYTES", 2000)
     monkeypatch.setattr(split_module, "remove_spans", remove)
     monkeypatch.setattr(split_module, "_WORKER_RAW", 1)
-    config = staged(f"split.workers={workers}", "split.memory_mib=1024", folder="b")
+    config = staged(f"resources.split.cpus={workers}", folder="b")
     split(config)
     assert product_bytes(config) == product_bytes(usual)
     assert left == sorted(left, reverse=True)
@@ -244,7 +244,7 @@ def test_counts_are_the_same_with_more_workers_and_after_a_crash(staged, monkeyp
     alone, several, killed = (staged(COUNTED, folder=name) for name in "abc")
     split(alone)
     monkeypatch.setattr("crpipe.split.split._WORKER_RAW", 1)
-    split(several, split={"workers": 2})
+    split(several, resources={"split": JobResources(cpus=2)})
     real = gather.gather
 
     def strike(task):
@@ -395,7 +395,7 @@ def test_raw_copies_that_a_live_job_stages_are_not_removed(staged):
     with subprocess.Popen(command, text=True, **pipes) as stage:
         assert stage.stdout.readline() == "held\n"
         with pytest.raises(LeaseError, match=f"already being worked on by process {stage.pid}"):
-            split(config, train={"lease_wait_s": 0})
+            split(config)
         stage.communicate()
     assert list(config.paths().raw(NAME).glob("*.parquet"))
     split(config)
@@ -616,7 +616,7 @@ def test_a_failing_reader_is_named_whoever_calls_it(tmp_path, workers, monkeypat
     write_events(raw_folder(config) / "b.npz", make_hits([1]))
     write_staged(config)
     with pytest.raises(PluginError, match=r"a\.npz: the reader plain_reader:Broken failed.*KeyError"):
-        split(config, split={"workers": workers})
+        split(config, resources={"split": JobResources(cpus=workers)})
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
@@ -633,7 +633,7 @@ def test_side_tables_reach_the_reader_in_every_worker(tmp_path, workers, monkeyp
     geometry.write_text("1000")
     row = {"uri": "file:///geometry", "path": geometry.name, "size": 4, "sha256": sha256(geometry)}
     write_json(record, {"geometry": row})
-    split(config, split={"workers": workers})
+    split(config, resources={"split": JobResources(cpus=workers)})
     folder = config.paths().shards(NAME)
     (events,) = groups_of(Shards(folder, "train", HITS), HITS)
     assert events.items[:, 0].min() > 900

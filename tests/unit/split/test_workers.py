@@ -39,7 +39,7 @@ def test_the_first_error_ends_the_work(workers):
 
 
 def test_a_worker_that_is_killed_is_an_error_with_advice():
-    with pytest.raises(CrpipeError, match=r"killed, most likely for lack of memory.*split\.workers lower"):
+    with pytest.raises(CrpipeError, match=r"killed, most likely for lack of memory.*split\.cpus lower"):
         list(in_order(die, [1, 1], 2))
 
 

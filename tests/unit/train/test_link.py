@@ -248,10 +248,9 @@ def test_batches_are_not_kept_until_the_flags_of_their_steps_are_read(tmp_path, 
     assert most <= 3
 
 
-def test_too_many_bad_steps_stop_and_are_not_repeated(tmp_path):
-    config = toy_config(
-        tmp_path, model={"poison_row": 7}, load={"batch_size": 1000}, train={"max_skipped": 1}
-    )
+def test_too_many_bad_steps_stop_and_are_not_repeated(tmp_path, monkeypatch):
+    monkeypatch.setattr("crpipe.train.loop.MOST_SKIPPED", 1)
+    config = toy_config(tmp_path, model={"poison_row": 7}, load={"batch_size": 1000})
     with pytest.raises(DivergenceError, match="1 steps in a row were not finite"):
         train(config)
     with pytest.raises(DivergenceError, match="delete it to try all the same"):
@@ -313,7 +312,7 @@ def test_metrics_hold_losses_rates_and_the_moving_average(tmp_path):
 
 
 def test_a_phase_that_is_too_strong_is_throttled_down_to_its_least_share(tmp_path):
-    keys = {"passes_per_link": 2, "throttle_steps": 4}
+    keys = {"passes_per_link": 10}
     _, checkpoint, told = train(toy_config(tmp_path, model={"throttle_above": -1e9}, train=keys))
     assert "critic: too strong, its learning rate falls to 0.5" in told
     assert checkpoint["shares"] == {"critic": 0.2, "generator": 1.0}

@@ -188,13 +188,13 @@ def test_an_anomaly_is_named_with_its_phase(tmp_path, monkeypatch):
     with pytest.raises(
         TrainError, match=r"phase generator: Function 'SqrtBackward0' returned nan .*test_step.py"
     ):
-        trained(toy_config(tmp_path, train={"detect_anomaly": True}), RANGES[0])
+        trained(toy_config(tmp_path), RANGES[0], anomaly=True)
 
 
 def test_a_loss_that_is_not_finite_is_an_anomaly(tmp_path):
-    config = toy_config(tmp_path, model={"poison_row": 7}, train={"detect_anomaly": True})
+    config = toy_config(tmp_path, model={"poison_row": 7})
     with pytest.raises(TrainError, match="phase critic: the loss is nan"):
-        trained(config, RANGES[0])
+        trained(config, RANGES[0], anomaly=True)
 
 
 def make_model():

@@ -251,7 +251,7 @@ def test_the_interval_of_the_log_changes_no_weight(tmp_path):
     model = {"throttle_above": -1e9}  # throttled at every decision
     found = []
     for every in (1, 4, 20):
-        keys = {"log_steps": every, "throttle_steps": 3, "passes_per_link": 2}
+        keys = {"log_steps": every, "passes_per_link": 9}
         config = toy_config(tmp_path / str(every), model=model, train=keys)
         found.append(train(config)[1])
     changed = toy_config(tmp_path / "changed", model=model, train={**keys, "log_steps": 1})
@@ -272,9 +272,9 @@ def test_a_lost_best_checkpoint_is_named_at_the_resume(tmp_path):
         train(config)
 
 
-def test_the_configuration_can_ask_for_a_profile_and_the_option_wins(tmp_path):
-    config = toy_config(tmp_path, train={"profile_steps": 2})
-    assert "2 steps; the trace" in train(config)[2]
+def test_a_profile_is_written_where_it_is_asked_for(tmp_path):
+    config = toy_config(tmp_path)
+    assert "the trace" not in train(config)[2]
     assert "1 steps; the trace" in train(config, SECOND, profile_steps=1)[2]
 
 

@@ -45,9 +45,10 @@ def test_the_launcher_preset_has_its_numbers():
     assert (config.split.outlier_above, config.train.gradient_clip_norm) == (50_000, 0)
 
 
-def test_the_launcher_preset_trains_and_shows_histograms(tmp_path):
+def test_the_launcher_preset_trains_and_shows_histograms(tmp_path, monkeypatch):
+    monkeypatch.setattr("crpipe.train.loop.HISTOGRAM_LOGS", 1)
     preset = yaml.safe_load(LAUNCHER.read_text())
-    preset["train"] |= {"histogram_steps": 1, "log_steps": 1, "threads": 1}
+    preset["train"] |= {"log_steps": 1, "threads": 1}
     keys = [f"{name}={value}" for name in ("train", "model") for name, value in named_keys(name, preset)]
     config = campaign(tmp_path, "split.outlier_above=50000", "load.batch_size=60", *keys)
     multiplicity = np.random.default_rng(1).poisson(2, 200)
