@@ -181,7 +181,7 @@ def take_lease_and_clean_up():
 
 def check_submission():
     """Refuse a working directory that jobs of a cluster would not find."""
-    if workflow.non_local_exec:
+    if workflow.non_local_exec and not SETTINGS.packs:
         with refusing():
             check_folder(Path.cwd())
 
