@@ -194,6 +194,6 @@ def verb_seconds(folder: Path) -> float:
         for row in map(json.loads, path.read_text().splitlines() if path.exists() else ()):
             if row["what"] == "start":
                 begun[row["verb"], row["range"]] = row["time"]
-            elif row["what"] in {"finished", "failed"}:
+            elif row["what"] in {"finished", "paused", "failed"}:
                 total += row["time"] - begun.pop((row["verb"], row["range"]))
     return total

@@ -127,6 +127,11 @@ BENCHMARKS = {
         "seconds of a further range beside the work of its verbs",
         small={"rounds": 1},
     ),
+    "packs": _entry(
+        "workflow.startup:packs",
+        "what a link in a pack takes beside its training: to pack, start and unpack it",
+        small={"rounds": 1},
+    ),
     "slurm": _entry(
         "workflow.slurm:slurm",
         "seconds of a job on Slurm beside its work",

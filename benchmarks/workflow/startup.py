@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import sys
 from typing import TYPE_CHECKING
 
@@ -116,3 +118,27 @@ def overhead(run: Run, *, ranges: int = 1, rounds: int = 5) -> None:
         ["beside them", spread([wall - work for wall, work in further])],
     ]
     show(f"{ranges} further tiny ranges on one core, {rounds} rounds", ["", "seconds for each range"], rows)
+
+
+def packs(run: Run, *, rounds: int = 5) -> None:
+    """Measure what a tiny link in a pack takes beside its training, and the same link trained in place."""
+    place = run.folder / "packs"
+    lay_out(place, 1)
+    timed(["snakemake", f"results/ledgers/{FIRST}.json", "--cores", "2"], place)
+    steps: dict[str, list[float]] = {}
+    for _ in range(rounds):
+        for name, words in {
+            "crpipe train, in place": ["crpipe", "train", FIRST],
+            "crpipe pack": ["crpipe", "pack", FIRST, "--out", "in.tar"],
+            "crpipe train --pack": ["crpipe", "train", "--pack", "in.tar", "--out", "out.tar"],
+            "crpipe unpack": ["crpipe", "unpack", "out.tar"],
+        }.items():
+            steps.setdefault(name, []).append(timed(words, place))
+            if words[1:] == ["train", FIRST]:
+                shutil.rmtree(place / "runs")
+        row = json.loads((place / "runs/default/store" / FIRST / "slices.jsonl").read_text())
+        steps.setdefault("from its start to its first step", []).append(row["start_seconds"])
+        shutil.rmtree(place / "runs")
+    show(
+        f"a tiny link in a pack, {rounds} rounds", ["", "seconds"], [[n, spread(s)] for n, s in steps.items()]
+    )

@@ -77,6 +77,7 @@ ONCE = frozenset({"init"})  # refuse to do again what they have done
 LEFT_OUT = {
     "run": "starts Snakemake, which starts the verbs above",
     "config default, config schema, config table, steps": "print what is in the package",
+    "pack, unpack": "tests/unit/packs damages and kills them; a fault in a write is that of atomic_write",
     "logs": "prints logs of Snakemake's jobs",
     "token": "reads and writes in the home directory only",
     "tb merge": "reads event files that TensorBoard reads",

@@ -36,6 +36,7 @@ LEVELS = (
     {"report"},
     {"train"},
     {"inference", "check"},
+    {"packs"},
     {"setup"},
     {"author"},
     {"contract"},
@@ -227,6 +228,7 @@ def test_every_key_of_the_configuration_is_read_somewhere():
     files = [REPOSITORY / "workflow" / "Snakefile", *(REPOSITORY / "workflow").rglob("*.smk")]
     rules = "\n".join(path.read_text() for path in files)
     read |= set(re.findall(r"\b(?=(\w+)\.(\w+)\b)", rules))
+    read |= {("", key) for name, key in read if name == "SETTINGS"}
     # `crpipe notify EVENT` reads the key of the event.
     read |= {("notify", event) for event in EVENTS if ("notify", "by name") in read}
     # resources.VERB.KEY is read for the verb that a rule names.

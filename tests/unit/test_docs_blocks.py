@@ -30,6 +30,7 @@ TRAINING, OPERATIONS = "tests/integration/test_docs_training.py", "tests/integra
 RUN_BY = {
     "CONTRIBUTING.md": {"bash": ".ci/run"},
     "README.md": {"bash": "tests/integration/test_workflow.py"},
+    "docs/anywhere.md": {"bash": "tests/integration/test_packs.py"},
     "docs/api.md": {"python": "tests/integration/test_tutorial.py"},
     "docs/data.md": {"python": "tests/unit/test_docs_data.py", "yaml": HERE},
     "docs/direction.md": dict.fromkeys(("python", "yaml", "bash"), DIRECTION),

@@ -257,6 +257,16 @@ def gpus(count):
     return gpu_request(count, kind)
 
 
+def on_htcondor(verb, gpus=0, **more):
+    """Ask HTCondor's plugin, where it is installed, for a job that is nothing but its command on one pack."""
+    if "snakemake_executor_plugin_htcondor" not in sys.modules:
+        return {}
+    asked = {"htcondor_request_mem_mb": memory_mb(verb), **more}
+    if gpus:
+        asked["request_gpus"] = gpus
+    return {"job_wrapper": str(SCRIPTS / "on-node"), **asked}
+
+
 def training_options(wildcards, resources):
     """Return the options of a training job: the first one of a run calls every method of foreign classes."""
     foreign = not all(

@@ -82,34 +82,3 @@ rule threshold:
         "Choose the outlier threshold"
     shell:
         "exec {params.crpipe} threshold > {log:q} 2>&1"
-
-
-rule split:
-    """Turn one staged range into shards, outliers and a balanced ledger, and delete its raw copies."""
-    input:
-        staged=PATHS.staged("{range}"),
-        threshold=chosen_threshold,
-        tables=tables_file(),
-    output:
-        shards=PATHS.shard_manifest("{range}"),
-        outliers=PATHS.outlier_manifest("{range}"),
-        multiplicity=PATHS.multiplicity("{range}"),
-        histogram=PATHS.histogram("{range}"),
-        ledger=PATHS.ledger("{range}"),
-    log:
-        PATHS.results / "logs/split/{range}.log",
-    benchmark:
-        PATHS.results / "benchmarks/split/{range}.tsv"
-    priority: PRIORITY
-    conda:
-        ENVIRONMENT
-    threads: SETTINGS.resources.split.cpus
-    resources:
-        mem_mb=memory_mb("split"),
-        runtime=growing_minutes("split"),
-    params:
-        crpipe=crpipe_command,
-    message:
-        "Split range {wildcards.range}"
-    shell:
-        "exec {params.crpipe} split {wildcards.range} > {log:q} 2>&1"

@@ -183,7 +183,8 @@ def check_submission():
     """Refuse a working directory that jobs of a cluster would not find, and bindings that its pool refuses."""
     if workflow.non_local_exec:
         with refusing():
-            check_folder(Path.cwd())
+            if not SETTINGS.packs:
+                check_folder(Path.cwd())
             plugin = sys.modules[workflow.executor_plugin.executor.__module__]
             if plugin.__name__ == htcondor.PLUGIN:
                 htcondor.check_plugin(plugin, version(htcondor.DISTRIBUTION))

@@ -27,32 +27,3 @@ rule outliers_consolidated:
         "Consolidate the outliers of all ranges"
     shell:
         "exec {params.crpipe} consolidate > {log:q} 2>&1"
-
-
-rule train_outliers:
-    """Train on the consolidated outliers, from the checkpoint of the last link before."""
-    input:
-        shards=PATHS.outlier_manifest("consolidated"),
-        parent=parent_of(CAMPAIGN, "outliers"),
-        tables=tables_file(),
-    output:
-        PATHS.receipt("outliers"),
-    log:
-        PATHS.run_dir() / "logs/train/outliers.log",
-    benchmark:
-        PATHS.run_dir() / "benchmarks/train/outliers.tsv"
-    conda:
-        ENVIRONMENT
-    threads: SETTINGS.resources.train.cpus
-    resources:
-        **node_request(SETTINGS.train.nodes),
-        mem_mb=memory_mb("train"),
-        runtime=SETTINGS.resources.train.runtime_minutes,
-        gres=gpus(SETTINGS.train.gpus),
-    params:
-        crpipe=training_command,
-        deadline=deadline,
-    message:
-        "Train on the outliers"
-    shell:
-        "exec {params.crpipe} train outliers {params.deadline} > {log:q} 2>&1"

@@ -11,38 +11,6 @@ localrules:
     progress,
 
 
-rule train:
-    """Train on the ranges of a link, from the checkpoint of the link before; resumes from its last snapshot."""
-    input:
-        shards=link_shards,
-        parent=parent_receipt,
-        tables=tables_file(),
-    output:
-        PATHS.receipt("{link}"),
-    log:
-        PATHS.run_dir() / "logs/train/{link}.log",
-    benchmark:
-        PATHS.run_dir() / "benchmarks/train/{link}.tsv"
-    wildcard_constraints:
-        link=r"\d{7}-\d{7}(\.\d+)?",
-    priority: TRAINING_PRIORITY
-    conda:
-        ENVIRONMENT
-    threads: SETTINGS.resources.train.cpus
-    resources:
-        **node_request(SETTINGS.train.nodes),
-        mem_mb=memory_mb("train"),
-        runtime=SETTINGS.resources.train.runtime_minutes,
-        gres=gpus(SETTINGS.train.gpus),
-    params:
-        crpipe=training_command,
-        options=training_options,
-    message:
-        "Train on {wildcards.link}"
-    shell:
-        "exec {params.crpipe} train {wildcards.link} {params.options} > {log:q} 2>&1"
-
-
 rule train_all:
     """Train on every range, in every round."""
     input:

@@ -13,7 +13,7 @@ from crpipe.config.plugins import called_now
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json, read_json_if_any, write_json
-from crpipe.core.journal import Journal
+from crpipe.core.journal import ENDS, Journal
 from crpipe.core.lease import lease
 from crpipe.core.paths import FINISHED, MANIFEST, OUTLIERS
 from crpipe.core.ranges import Range
@@ -88,7 +88,7 @@ def _is_busy(journal: Path) -> bool:
     """Return whether a job may be at work: on another host it is asked for its end, here for its process."""
     running = {}
     for row in Journal(journal).rows():
-        if isinstance(row, dict) and row.get("what") in ("start", "finished", "failed"):
+        if isinstance(row, dict) and row.get("what") in ("start", *ENDS):
             job = (row.get("verb"), row.get("range"), row.get("pid"))
             if row["what"] == "start":
                 running[job] = row

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from crpipe.core.causes import is_there, retry_io
+from crpipe.core.causes import is_present, is_there, retry_io
 from crpipe.core.errors import DataError
 from crpipe.core.paths import BEST, DELETED_CHECKPOINTS
 from crpipe.core.records import WRITTEN, Record, RecordTable
@@ -163,6 +164,75 @@ class Divergence(Record):
     """Why the training of a link diverged, so that a retry does not repeat it."""
 
     error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedFile(Record):
+    """One file of a pack. uri: where it is, if not in the pack."""
+
+    size: int
+    sha256: str
+    uri: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackRecord(Record):
+    """pack.json, the first member of a pack: what it is, who made it, and every other file in it.
+
+    kind: what it holds, see `crpipe.packs.archive`. name: of the link or range. key: what its result follows
+    from. files: by their names below a campaign's folder. seal: digest of all the rest.
+    """
+
+    format: int
+    version: str
+    kind: str
+    run: str
+    name: str
+    key: str
+    files: Mapping[str, PackedFile]
+    seal: str = field(default="", metadata=WRITTEN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackFailure(Record):
+    """failed.json of a pack that came back: the error that ended its work for good, and where."""
+
+    kind: str
+    error: str
+    exit_code: int
+    host: str
+    log: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainedSlice(Record):
+    """One row of slices.jsonl: the steps of a link that were trained in one piece, and where.
+
+    begun_with, left: sha256 of the snapshots (or checkpoints) before and after; begun_with of fresh weights
+    is empty. start_seconds: until the first step. stopped: what ended it; empty at the link's end.
+    """
+
+    from_step: int
+    to_step: int
+    begun_with: str
+    left: str
+    seconds: float
+    start_seconds: float
+    host: str
+    numerics: str
+    stopped: str
+
+
+def read_slices(path: Path) -> list[TrainedSlice]:
+    """Read slices.jsonl; none where there is no file. Raise DataError when it is damaged."""
+    if not is_present(path):
+        return []
+    try:
+        return [TrainedSlice.from_json(json.loads(line)) for line in retry_io(path.read_text).splitlines()]
+    except ValueError as error:
+        raise DataError(
+            f"{path}: damaged ({error}); delete it: nothing but `crpipe check` and `status` reads it"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

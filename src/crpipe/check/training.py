@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from crpipe.campaign.records import BestReceipt, EvaluationRecord, Receipt
+from crpipe.campaign.records import BestReceipt, EvaluationRecord, Receipt, read_slices
 from crpipe.check.findings import MALFORMED, differing, read_hashes, removing, retrain, train_again
 from crpipe.core.causes import is_present
 from crpipe.core.errors import CheckpointError
@@ -135,6 +135,7 @@ def _check_receipt(
             **{name: state["counters"][name] for name in _COUNTERS},
         )
         _note_numerics(report, campaign, link, used)
+        _check_slices(report, campaign, link, expected, state["counters"]["range_step"])
         if state["range"] != link.name or (
             agreed.fingerprint and digest(state["keys"]) != agreed.fingerprint
         ):
@@ -182,6 +183,31 @@ def _note_numerics(
         )
     elif used and before and before[-1] != digest(used[0]):
         report.note(f"link {link.name}", f"has other numerics than {link.parent}: {texts[0]}")
+
+
+def _check_slices(report: CheckReport, campaign: Campaign, link: ChainLink, row: Receipt, last: int) -> None:
+    """Check that the slices of a link are one chain, from its parent's checkpoint to its own."""
+    path, remedy = campaign.paths.slices(link.name), retrain(campaign.paths, link.name)
+    if not is_present(path):
+        return
+    rows = report.read(read_slices, path, remedy) or []
+    report.counts["slices"] += len(rows)
+    here, step = row.parent, 0
+    if rows and rows[0].from_step:
+        step, here = rows[0].from_step, rows[0].begun_with
+        report.note(f"link {link.name}", f"its first {step} steps were trained in no slice")
+    for number, each in enumerate(rows, 1):
+        if (each.from_step, each.begun_with) != (step, here) or each.to_step < step:
+            report.error(
+                path,
+                f"slice {number} begins at step {each.from_step} with {each.begun_with[:HASH_DIGITS]}, and "
+                f"the one before ended at {step} with {here[:HASH_DIGITS]}",
+                remedy,
+            )
+            return
+        step, here = each.to_step, each.left
+    if rows and (step, here) != (last, row.sha256):
+        report.error(path, f"the last slice ended at step {step}, and the link has {last}", remedy)
 
 
 def _receipt_of(path: Path) -> Receipt | None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,12 +25,14 @@ from crpipe.cli.terminal import (
 )
 from crpipe.cli.verbs import OF_THE_SOURCE, RANGE, declare
 from crpipe.core.errors import (
+    CrpipeError,
     DataError,
     DivergenceError,
     LeaseError,
     MachineError,
     MissingExtra,
     PluginError,
+    SliceOver,
     SourceError,
     TrainError,
 )
@@ -44,6 +48,21 @@ if TYPE_CHECKING:
 # Handlers import what they call: a verb pays for its own libraries only (`status` starts without torch).
 # ruff: noqa: PLC0415
 
+
+PackOption = Annotated[
+    Path | None,
+    typer.Option("--pack", metavar="FILE", readable=False, help="a file that `crpipe pack` wrote"),
+]
+OutOption = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="FILE", readable=False, help="with --pack: file for the result"),
+]
+DeliverOption = Annotated[
+    bool,
+    typer.Option(
+        "--deliver", help="with --pack: end with 0 also for a failure that is in --out; unpack raises it"
+    ),
+]
 
 steps = typer.Typer()
 verb = partial(declare, "Steps that the workflow runs")
@@ -157,14 +176,31 @@ def threshold() -> None:
     page="data.md#the-ledger",
 )
 def split(
-    name: RangeArgument,
+    name: RangeArgument = "",
     *,
     accept_code: Annotated[
         bool,
         typer.Option("--accept-code", help="the reader's code changed and its events are the same: go on"),
     ] = False,
+    pack: PackOption = None,
+    out: OutOption = None,
+    deliver: DeliverOption = False,
 ) -> None:
-    """Turn one staged range into shards, outliers and a balanced ledger."""
+    """Turn one staged range into shards, outliers and a balanced ledger.
+
+    With --pack it lists and copies the range itself, in any folder, and leaves the result (or the failure) in
+    --out; the raw files are deleted.
+    """
+    if pack or out:
+        with importing():
+            from crpipe.packs.ranges import split_pack
+
+        files = _files_of_pack(name, pack, out)
+        with _delivered(files[1], deliver=deliver):
+            split_pack(*files, Terminal())
+        return
+    if not name:
+        raise typer.BadParameter("name a range, or a pack with --pack FILE --out FILE")
     with importing():
         from crpipe.split.split import split_range
 
@@ -192,11 +228,14 @@ def consolidate() -> None:
     "train",
     RANGE,
     reads="train, model, load",
-    raises=[TrainError, DataError, MissingExtra, PluginError, MachineError, LeaseError, DivergenceError],
+    raises=[
+        *(TrainError, DataError, MissingExtra, PluginError, MachineError, LeaseError, DivergenceError),
+        SliceOver,
+    ],
     page="training.md",
 )
 def train(
-    name: LinkArgument,
+    name: LinkArgument = "",
     max_minutes: Annotated[float, typer.Option(help="snapshot and stop after this long; 0: never")] = 0.0,
     profile: Annotated[int, typer.Option(help="steps at the beginning to write a trace of; 0: none")] = 0,
     *,
@@ -211,8 +250,33 @@ def train(
             help="before the first step of the link: call every method of the workload, as plan --probe",
         ),
     ] = False,
+    pack: PackOption = None,
+    out: OutOption = None,
+    slice_: Annotated[
+        str, typer.Option("--slice", metavar="TIME", help="with --pack: end after so long, for example 30m")
+    ] = "",
+    state: Annotated[
+        str,
+        typer.Option(
+            metavar="PLACE",
+            help="with --pack: the file that carries the link from one slice to the next, or a directory or "
+            "pelican://host/path for such files",
+        ),
+    ] = "state.tar",
+    deliver: DeliverOption = False,
 ) -> None:
-    """Train one link of the chain (or on `outliers`), from its last snapshot or the link before it."""
+    """Train one link of the chain (or on `outliers`), from its last snapshot or the link before it.
+
+    With --pack it needs nothing but the pack, leaves the result (or the failure) in --out, and ends with 85
+    when a slice is over: the same command goes on.
+    """
+    if pack or out or slice_:
+        files = _files_of_pack(name, pack, out)
+        with _delivered(files[1], deliver=deliver):
+            _train_pack(*files, slice_, state)
+        return
+    if not name:
+        raise typer.BadParameter("name a link, or a pack with --pack FILE --out FILE")
     with importing():
         from crpipe.workflow.rules import start_ranks
 
@@ -238,6 +302,103 @@ def train(
         anomaly=anomaly,
         first=first,
     )
+
+
+def _train_pack(pack: Path, out: Path, slice_: str, state: str) -> None:
+    """Train the link of a pack; its own configuration is the only one."""
+    with importing():
+        from crpipe.packs.slices import SlicedJob, process_age_s, seconds_of, train_pack
+
+    begun = time.time() - process_age_s()
+    train_pack(SlicedJob(pack, out, state, seconds_of(slice_) if slice_ else 0.0, begun), Terminal())
+
+
+@contextlib.contextmanager
+def _delivered(out: Path, *, deliver: bool) -> Iterator[None]:
+    """Report an error that the result of a pack holds, and go on, where that is asked for."""
+    out.unlink(missing_ok=True)
+    try:
+        yield
+    except SliceOver:
+        raise
+    except CrpipeError as error:
+        if not (deliver and out.exists()):
+            raise
+        Terminal().message(f"crpipe: {error}; {out} holds it")
+
+
+def _files_of_pack(name: str, pack: Path | None, out: Path | None) -> tuple[Path, Path]:
+    if name or pack is None or out is None or Settings.is_given():
+        raise typer.BadParameter(
+            "--pack and --out go together, without a name or a configuration: the pack has both"
+        )
+    return pack, out
+
+
+@verb(
+    steps,
+    "pack",
+    "0000000-0000999 --out link.tar",
+    reads="train",
+    raises=[TrainError, DataError, SourceError, MachineError, LeaseError, DivergenceError],
+    page="anywhere.md",
+)
+def pack(
+    name: LinkArgument,
+    out: Annotated[Path, typer.Option(readable=False, help="file for the pack")],
+    refer: Annotated[
+        str,
+        typer.Option(
+            metavar="PLACE",
+            help="directory or pelican://host/path: send the shards there, and only name them in the pack",
+        ),
+    ] = "",
+    *,
+    data: Annotated[
+        bool, typer.Option("--data", help="a range to be made, for `crpipe split --pack`, and no link")
+    ] = False,
+) -> None:
+    """Write all that the training of a link needs into one file, for `crpipe train --pack` anywhere."""
+    with importing():
+        from crpipe.campaign.campaign import Campaign
+
+    config = Settings.config()
+    campaign = Campaign.open(config)
+    if data:
+        with importing():
+            from crpipe.packs.ranges import pack_range
+
+        pack_range(campaign, find_range(config, name), out, Terminal())
+        return
+    with importing():
+        from crpipe.packs.links import pack_link
+
+    pack_link(campaign, pick(name, campaign.chain.names, "link"), out, Terminal(), refer=refer)
+
+
+@verb(
+    steps,
+    "unpack",
+    "link-out.tar",
+    reads="train, split",
+    raises=[TrainError, DataError, SourceError, PluginError, MachineError, LeaseError, DivergenceError],
+    page="anywhere.md",
+)
+def unpack(
+    out: Annotated[
+        Path, typer.Argument(metavar="OUT", help="what `crpipe train --pack` left", readable=False)
+    ],
+    *,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="delete OUT once it is in the campaign, or of no use to it")
+    ] = False,
+) -> None:
+    """Put what came back for a pack into the campaign; raise the error that ended its work, if one did."""
+    with importing():
+        from crpipe.campaign.campaign import Campaign
+        from crpipe.packs.results import unpack as unpack_result
+
+    unpack_result(Campaign.open(Settings.config()), out, Terminal(), remove=remove)
 
 
 @verb(

@@ -128,6 +128,11 @@ class Settings:
         return bool(own_files(cls.files) or cls.overrides or is_present(DEFAULTS))
 
     @classmethod
+    def is_given(cls) -> bool:
+        """Return whether this call itself names a configuration."""
+        return bool(cls.files or cls.overrides)
+
+    @classmethod
     def config_files(cls) -> tuple[Path, ...]:
         """List the configuration files, weakest first."""
         return config_files(cls.files)

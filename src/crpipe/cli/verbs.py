@@ -37,6 +37,7 @@ EXITS = {
     77: "access is refused: by the source (no token, an expired one, or one that does not cover the files), "
     "or by the permissions of a file",
     78: "`crpipe doctor` found something that will stop a campaign",
+    85: "a slice of a pack is over, and its STATE is written: the same command goes on",
     130: "Ctrl-C",
     143: "SIGTERM",
 }

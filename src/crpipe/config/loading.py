@@ -169,6 +169,9 @@ class Config(Section):
     evaluate: EvaluateSection = key(EvaluateSection(), "held-out evaluation")
     resources: ResourcesSection = key(ResourcesSection(), "what the cluster is asked for")
     sync: SyncSection = key(SyncSection(), "a second place for what a run made")
+    packs: bool = key(
+        False, "each link and range goes to its machine as one file, where no file system is shared"
+    )
     notify: NotifySection = key(NotifySection(), "commands that notify a person")
 
     @model_validator(mode="after")

@@ -13,7 +13,8 @@ CrpipeError                     exit 1
 ├── DataError                   exit 65   files that crpipe wrote do not fit
 │   ├── LedgerError                       events or items do not add up
 │   ├── ShardError                        a shard is damaged, missing or of another campaign
-│   └── LayoutError                       a layout that cannot be stored, or the description of none
+│   ├── LayoutError                       a layout that cannot be stored, or the description of none
+│   └── PackError                         a pack is cut, altered, or of another version, key or kind
 ├── TrainError                  exit 1
 │   ├── CheckpointError         exit 65   a checkpoint or snapshot is refused
 │   └── DivergenceError         exit 76   losses out of their band; a retry would diverge again
@@ -28,6 +29,7 @@ CrpipeError                     exit 1
 ├── SetupError                  exit 78   `crpipe doctor` found what will stop a campaign
 ├── MissingExtra                exit 69   an optional library is not installed, or its version does not fit
 └── Interrupted                 exit 75   stopped by a signal after a snapshot; the same command resumes
+    └── SliceOver               exit 85   a slice of a pack is over; the same command goes on from its STATE
 """
 
 from __future__ import annotations
@@ -111,6 +113,10 @@ class LayoutError(DataError):
     """A layout cannot be stored, or a description is not that of a layout."""
 
 
+class PackError(DataError):
+    """A pack, or what came back for one, is not whole, or not what it has to be here."""
+
+
 class TrainError(CrpipeError):
     """Training cannot start or go on."""
 
@@ -185,6 +191,12 @@ class Interrupted(CrpipeError):  # noqa: N818 - an interruption is not an error 
     """A signal stopped the job after a snapshot; the same command resumes."""
 
     exit_code = 75
+
+
+class SliceOver(Interrupted):
+    """A slice of a pack is over, and its STATE is written: nothing else ends with this code."""
+
+    exit_code = 85
 
 
 # What an outage of the source, of Slurm or of a disk looks like; everything else needs a person.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from crpipe.core.causes import MachineWatch, look_at
-from crpipe.core.errors import CrpipeError
+from crpipe.core.errors import CrpipeError, Interrupted
 from crpipe.core.files import disk_errors, make_folder, open_regular_file
 
 if TYPE_CHECKING:
@@ -45,12 +45,22 @@ class Journal:
         }
         if job:
             row["slurm_job"] = job
+        self._append(json.dumps(row))
+
+    def merge(self, other: Path) -> None:
+        """Append the rows of another journal that are not there yet, as they are."""
+        known = {json.dumps(row) for row in self.rows()}
+        for row in Journal(other).rows():
+            if (line := json.dumps(row)) not in known:
+                self._append(line)
+
+    def _append(self, text: str) -> None:
         with disk_errors(self.path):
             make_folder(self.path.parent)
             descriptor = open_regular_file(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
             with open(descriptor, "ab+", buffering=0) as handle:  # noqa: PTH123 - a descriptor, not a path
                 _lock(handle.fileno())
-                line = (json.dumps(row) + "\n").encode()
+                line = (text + "\n").encode()
                 if _ends_in_a_cut_line(handle.fileno()):
                     line = b"\n" + line
                 if handle.write(line) < len(line):
@@ -76,7 +86,8 @@ class Journal:
             text = str(error) if isinstance(error, CrpipeError) else f"{type(error).__name__}: {error}"
             # A full disk may refuse the journal's row too: the job's own error matters more.
             with contextlib.suppress(CrpipeError, OSError):
-                self.add("failed", verb=verb, range=name, kind=type(error).__name__, error=text)
+                what = "paused" if isinstance(error, Interrupted) else "failed"
+                self.add(what, verb=verb, range=name, kind=type(error).__name__, error=text)
             raise
         self.add("finished", verb=verb, range=name)
 
@@ -111,6 +122,7 @@ Row = dict[str, Any]
 # Only the end of a long journal is read: 1 MiB holds about 4,000 attempts and takes about 25 ms.
 JOURNAL_BYTES = 1 << 20
 METRICS_BYTES = 64 << 10
+ENDS = ("finished", "paused", "failed")  # of an attempt; an earlier crpipe wrote `failed` for a pause, too
 # Failures by which a job was stopped from outside: its range is interrupted, not failed.
 _STOPPED = frozenset({"Interrupted", "KeyboardInterrupt", "SystemExit"})
 _PLACE = {"range_step", "range_steps", "step", "time"}
@@ -188,10 +200,10 @@ class History:
         if row["what"] == "start":
             self.attempts[verb] = self.attempts.get(verb, 0) + 1
             self.open[verb] = row
-        elif row["what"] in ("finished", "failed"):
+        elif row["what"] in ENDS:
             self.open.pop(verb, None)
             self.failed.pop(verb, None)
-            if row["what"] == "failed":
+            if row["what"] != "finished":
                 self.failed[verb] = row
 
     def error(self, verb: str) -> str:

@@ -194,6 +194,26 @@ class Paths:
         """Which weights the first link took from ``train.pretrained``, and which were left out."""
         return self.run_dir() / "init_from.json"
 
+    def pretrained(self) -> Path:
+        """Directory of the checkpoint that ``train.pretrained`` names, where it came in a pack."""
+        return self.run_dir() / "pretrained"
+
+    def pack(self, name: str, *, out: bool = False) -> Path:
+        """Everything that a link needs, for a machine without a shared disk; or what came back."""
+        return self.run_dir() / "packs" / f"{name}.{'out' if out else 'in'}.tar"
+
+    def range_pack(self, name: str, *, out: bool = False) -> Path:
+        """The same of a range."""
+        return self.results / "packs" / "ranges" / f"{name}.{'out' if out else 'in'}.tar"
+
+    def slices(self, name: str) -> Path:
+        """The slices in which a link was trained, one row each; undeclared."""
+        return self.store(name) / "slices.jsonl"
+
+    def diverged(self, name: str, key: str) -> Path:
+        """Why the training of a link under a key diverged; undeclared."""
+        return self.store(name) / f"diverged-{key}.json"
+
     def deleted_checkpoints(self) -> Path:
         """The checkpoints that `crpipe clean` deleted, with their receipts."""
         return self.run_dir() / DELETED_CHECKPOINTS

@@ -99,7 +99,7 @@ def kinds_of(paths: Paths, messages: str, ends: Mapping[Path, int]) -> list[Row]
     kinds = []
     for failure in failures_in(messages):
         row = last.get((failure.verb, failure.name), {})
-        kind = row["kind"] if row.get("what") == "failed" else ""
+        kind = row["kind"] if row.get("what") in ("failed", "paused") else ""
         cause = _cause(failure, row or None, paths).removeprefix(": ")
         kinds.append({"verb": failure.verb, "name": failure.name, "kind": kind, "cause": cause.strip()})
     return kinds
@@ -154,7 +154,7 @@ def _work(log: Path) -> tuple[str, str]:
 def _cause(failure: JobFailure, row: dict[str, Any] | None, paths: Paths) -> str:
     if failure.refused:
         return f": {failure.refused}"
-    if row is not None and row["what"] == "failed":
+    if row is not None and row["what"] in ("failed", "paused"):
         return f" (exit {code_of(row['kind'])}): {row['error']}"
     state = "OUT_OF_MEMORY" if _killed_for_memory(failure.slurm_log) else failure.state
     if row is not None and row["what"] == "finished":

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
-from crpipe.core.journal import tail
+from crpipe.core.journal import ENDS, tail
 from crpipe.core.paths import OUTLIERS
 from crpipe.core.text import Column, duration, moment, number, size, table
 
@@ -62,8 +62,9 @@ def _attempts(rows: Iterable[Row]) -> Iterator[JobAttempt]:
             if key in begun:  # killed: nothing says when
                 yield _attempt(begun[key], None, "no end recorded")
             begun[key] = row
-        elif row["what"] in ("finished", "failed") and key in begun:
-            yield _attempt(begun.pop(key), row, str(row.get("error", "")))
+        elif row["what"] in ENDS and key in begun:
+            error = row.get("error", "") if row["what"] == "failed" else ""
+            yield _attempt(begun.pop(key), row, str(error))
     for row in begun.values():
         yield _attempt(row, None, "")
 

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from crpipe.campaign.ledger import Counts
+from crpipe.campaign.records import read_slices
 from crpipe.core.causes import is_present
 from crpipe.core.paths import DESTINATIONS, OUTLIERS
 from crpipe.core.text import (
@@ -114,6 +115,7 @@ def facts(state: CampaignState) -> Iterator[tuple[str, str]]:
     yield "states", ", ".join(f"{count} {name}" for name, count in by_state(state.states()))
     yield "ETA", _eta(state)
     yield from _stopped(state)
+    yield from _sliced(state)
     yield from _sums(state)
     yield "disk", disk_line(state)
     if state.token is not None and state.token.ends is not None and not state.copies_all():
@@ -135,6 +137,26 @@ def _stopped(state: CampaignState) -> Iterator[tuple[str, str]]:
     early = [link for link in state.links if link.stopped]
     if early:
         yield "early stop", f"{counted(len(early), 'link')}; {early[-1].name}: {early[-1].stopped}"
+
+
+def _sliced(state: CampaignState) -> Iterator[tuple[str, str]]:
+    """Yield how many slices the links that came in packs were trained in, and for how long.
+
+    Slices that were killed leave no trace here: the log of their pool has them.
+    """
+    paths = state.campaign.paths
+    rows = [row for link in state.links for row in read_slices(paths.slices(link.name))]
+    if rows:
+        signals = sum("SIG" in row.stopped for row in rows)
+        seconds = sum(row.seconds for row in rows)
+        hosts = counted(len({row.host for row in rows}), "host")
+        yield (
+            "slices",
+            (
+                f"{len(rows)} on {hosts}, {signals} ended by a signal; {duration(seconds)} that count, "
+                f"{duration(sum(row.start_seconds for row in rows))} of them to start"
+            ),
+        )
 
 
 def _eta(state: CampaignState) -> str:

@@ -56,7 +56,7 @@ _SNAPSHOTS = ("snapshot-1.pt", "snapshot-2.pt")  # in turn: the one that the ind
 # Receipts first: one that is listed has its checkpoint on the disk when that is looked for.
 _OF_RUN = (
     *("ranges/*.json", "campaign.json", CODE, "init_from.json", DELETED_CHECKPOINTS, FORKS),
-    *("store/*/checkpoint-*.pt", "store/*/best-*.pt", "store/*/metrics.jsonl"),
+    *("store/*/checkpoint-*.pt", "store/*/best-*.pt", "store/*/*.jsonl"),
     *("tensorboard/**/*", "evaluation/**/*", "journal.jsonl"),
 )
 _OF_RESULTS = ("campaign.json", CODE, "layout.json", "positions.*", "manifests/*.parquet")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import pyarrow.parquet as pq
 
+from crpipe.campaign.duplicates import refuse_twins
 from crpipe.campaign.raw_files import STAGED, check_present, natural_key, read_manifest, read_staged
 from crpipe.campaign.records import ChosenThreshold
 from crpipe.campaign.split_record import TABLE, SplitRecord
@@ -135,6 +136,19 @@ def refuse_groups_in_two_parts(campaign: Campaign, tables: Mapping[str, Path]) -
         "judged on what it was trained on; give both files to the same part with split.validation_files or "
         "split.test_files, or hold out groups with split.validation_fraction or split.test_fraction"
     )
+
+
+def refuse_unfit_ranges(campaign: Campaign, names: Sequence[str]) -> None:
+    """Raise an error when some ranges must not be trained on together.
+
+    ConfigError when a group of events is held out in one of them and trained on in another, DataError when
+    two have a raw file of the same content.
+    """
+    config, paths = campaign.config, campaign.paths
+    if Parts.of(config).by_files:
+        refuse_groups_in_two_parts(campaign, {name: paths.multiplicity(name) for name in names})
+    if config.ranges.duplicates == "refuse":
+        refuse_twins(paths, names)
 
 
 def _torn_group(tables: Mapping[str, Path], group: tuple[str, ...]) -> dict[str, Any] | None:

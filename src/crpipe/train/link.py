@@ -11,7 +11,6 @@ import torch
 
 from crpipe.campaign import claims
 from crpipe.campaign.code import record_run_code, used_code
-from crpipe.campaign.duplicates import refuse_twins
 from crpipe.campaign.records import Divergence, Receipt
 from crpipe.core.causes import is_present
 from crpipe.core.errors import DataError, DivergenceError, ShardError
@@ -21,7 +20,7 @@ from crpipe.core.ranges import checkpoint_key
 from crpipe.core.signals import StopRequest
 from crpipe.core.text import NullProgress
 from crpipe.events.shard_manifest import changed_shards, note_shards, shards_record
-from crpipe.split.parts import Parts, refuse_groups_in_two_parts
+from crpipe.split.parts import refuse_unfit_ranges
 from crpipe.train.checkpoints import CheckpointStore, Saved, load, read_receipt, write_receipt
 from crpipe.train.deleted_checkpoints import deleted_receipt
 from crpipe.train.link_plan import LinkPlan
@@ -34,7 +33,7 @@ from crpipe.train.validation import BestValue
 from crpipe.train.workload import open_workload
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from crpipe.campaign.campaign import Campaign
     from crpipe.core.text import Progress
@@ -50,12 +49,18 @@ def train_link(
     profile_steps: int = 0,
     anomaly: bool = False,
     first: Callable[[], None] | None = None,
+    packed: bool = False,
 ) -> None:
     """Train one link of the chain and write its receipt.
 
+    <<<<<<< HEAD
+    first: called on the leading rank where nothing of the link is trained yet; raises what ends the job.
+    packed: all ranges were compared when the link was packed, and are not here.
+    =======
     profile_steps: steps at the beginning to write a trace of. anomaly: stop at the first operation whose
     gradient is not finite, and name it; very slow. first: called on the leading rank where nothing of the
     link is trained yet; raises what ends the job.
+    >>>>>>> keys
 
     Idempotent: a finished checkpoint of the same key is adopted, a snapshot is resumed. Raise ConfigError
     when the campaign has no such link or its run was started under other keys, LeaseError when another live
@@ -67,7 +72,7 @@ def train_link(
     train, budget_items = campaign.config.train, campaign.config.load.max_items
     plan = LinkPlan(campaign, campaign.chain.named(name))
     leads = os.environ.get("RANK", "0") == "0"
-    if leads:
+    if leads and not packed:
         refuse_unfit_ranges(campaign, campaign.chain.ranges_trained_by(plan.link))
     claims.record_train_keys(campaign)
     if leads:
@@ -100,19 +105,6 @@ def train_link(
         )
         with named_out_of_memory(remedy), torch.autograd.set_detect_anomaly(anomaly):
             _finish_link(plan, world, stop, progress if world.leads else NullProgress(), profile_steps, check)
-
-
-def refuse_unfit_ranges(campaign: Campaign, names: Sequence[str]) -> None:
-    """Raise an error when some ranges must not be trained on together.
-
-    ConfigError when a group of events is held out in one of them and trained on in another, DataError when
-    two have a raw file of the same content.
-    """
-    config, paths = campaign.config, campaign.paths
-    if Parts.of(config).by_files:
-        refuse_groups_in_two_parts(campaign, {name: paths.multiplicity(name) for name in names})
-    if config.ranges.duplicates == "refuse":
-        refuse_twins(paths, names)
 
 
 def _finish_link(
@@ -171,7 +163,8 @@ def _start_of(plan: LinkPlan) -> Saved | None:
         receipt = read_receipt(paths.receipt(parent))
         return Saved(paths.store(parent) / receipt.checkpoint, receipt.sha256)
     init_from = plan.campaign.config.train.pretrained
-    return find_source(init_from) if init_from else None
+    packed = next(paths.pretrained().glob("*.pt"), None)
+    return find_source(str(packed or init_from)) if init_from else None
 
 
 def _check_shards(plan: LinkPlan, store: CheckpointStore, *, begun: bool) -> None:
@@ -198,7 +191,7 @@ def _train(
     profile_steps: int,
 ) -> Saved | None:
     """Train a link; refuse to repeat what ended in divergence: a retry would end the same way."""
-    mark = store.folder / f"diverged-{store.key}.json"
+    mark = plan.campaign.paths.diverged(plan.link.name, store.key)
     if is_present(mark):
         raise DivergenceError(
             f"{Divergence.read(mark).error} (recorded in {mark}; delete it to try all the same)"

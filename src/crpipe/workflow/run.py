@@ -110,10 +110,11 @@ def check_profile(name: str) -> None:
     """Raise ConfigError for a cluster's profile that is not here, with the command that writes it."""
     home = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
     places = [home, *(os.environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(os.pathsep)]
+    cluster = name.partition("/")[0]
     folders = [Path(name), *(Path(place) / "snakemake" / name for place in places)]
-    if name in PROFILES and not any(folder.is_dir() for folder in folders):
+    if cluster in PROFILES and not any(folder.is_dir() for folder in folders):
         raise ConfigError(
-            f"--profile {name}: no folder {name} in {Path.cwd()}; write it: crpipe init --profile {name}"
+            f"--profile {name}: no folder {name} in {Path.cwd()}; write it: crpipe init --profile {cluster}"
         )
 
 

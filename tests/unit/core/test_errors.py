@@ -24,7 +24,7 @@ def test_exit_codes_do_not_collide_with_those_of_shells_and_signals():
 
 @pytest.mark.parametrize("kind", RAISED)
 def test_waiting_repairs_outages_and_what_needs_a_person_it_does_not(kind):
-    passing = {"ListingError", "TransferError", "LeaseError", "QueueError", "Interrupted"}
+    passing = {"ListingError", "TransferError", "LeaseError", "QueueError", "Interrupted", "SliceOver"}
     passing |= {"OutageError", "MachineError", "HostMemoryError", "DiskError", "UnseenError"}
     assert errors.is_retryable(kind.__name__) == (kind.__name__ in passing)
     if kind.__name__ in passing:

@@ -12,8 +12,7 @@ from crpipe.core.errors import ConfigError
 from crpipe.core.paths import ROLES
 from crpipe.events.shard_manifest import groups_of
 from crpipe.events.shard_reader import Shards
-from crpipe.split.parts import TEST, VALIDATION, Parts
-from crpipe.train.link import refuse_unfit_ranges
+from crpipe.split.parts import TEST, VALIDATION, Parts, refuse_unfit_ranges
 from crpipe.workloads.muons.layout import BUNDLES
 from raw_files import NAME, campaign, make_events, nested, raw_folder, split, write_parquet, write_staged
 

@@ -1,0 +1,229 @@
+"""The format of packs: plain tar files whose first member names every other one, its size and its sha256.
+
+Equal contents give equal bytes. What comes out of a pack is what went in, or a PackError.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tarfile
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING
+
+from crpipe import __version__
+from crpipe.campaign.records import PackedFile, PackRecord
+from crpipe.core.causes import is_plain
+from crpipe.core.errors import ConfigError, PackError
+from crpipe.core.files import atomic_write, digest, disk_errors, make_folder, refuse_links, sha256
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+FORMAT = 1
+NAME, FAILED = "pack.json", "failed.json"
+# What packs hold: a link (a range) to work on, the state of a link between two slices, and what came out.
+LINK, STATE, LINK_OUT = "link", "state of a link", "result of a link"
+RANGE, RANGE_OUT = "range", "result of a range"
+_BLOCK, _PADDED = tarfile.BLOCKSIZE, tarfile.RECORDSIZE
+_MOST_RECORD = 256 << 20  # bytes of pack.json
+_CHUNK = 1 << 20
+# What a person does about a pack that is not whole, by where it is read.
+SEND_AGAIN = "send it again"
+BRING_AGAIN = "bring it from its node again, or run its job again"
+
+
+def new_record(kind: str, run: str, name: str, key: str) -> PackRecord:
+    """Return the record of a pack that this crpipe writes."""
+    return PackRecord(format=FORMAT, version=__version__, kind=kind, run=run, name=name, key=key, files={})
+
+
+def write_pack(
+    path: Path,
+    record: PackRecord,
+    members: Mapping[str, Path | bytes],
+    known: Mapping[str, PackedFile] | None = None,
+) -> PackRecord:
+    """Write a pack atomically; return its record with all files.
+
+    members: files, or their content, by their names in the pack. known: size and sha256 where a record names
+    them; with a URI the file is not in the pack. Raise PackError when a file is not what is known of it.
+    """
+    files = {**{name: _describe(member) for name, member in members.items()}, **(known or {})}
+    record = replace(record, files=dict(sorted(files.items())), seal="")
+    record = replace(record, seal=digest(record.as_json()))
+    with atomic_write(path) as part, tarfile.open(part, "w", format=tarfile.GNU_FORMAT) as tar:
+        text = _text(record)
+        tar.addfile(_header(NAME, len(text)), BytesIO(text))
+        for name, file in record.files.items():
+            if file.uri is None:
+                _add(tar, name, file, members[name])
+    return record
+
+
+def _describe(member: Path | bytes) -> PackedFile:
+    if isinstance(member, bytes):
+        return PackedFile(size=len(member), sha256=hashlib.sha256(member).hexdigest())
+    with disk_errors(member):
+        return PackedFile(size=member.stat().st_size, sha256=sha256(member))
+
+
+def _header(name: str, size: int) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.size, info.mode = size, 0o644
+    return info
+
+
+def _add(tar: tarfile.TarFile, name: str, file: PackedFile, member: Path | bytes) -> None:
+    try:
+        opened = BytesIO(member) if isinstance(member, bytes) else member.open("rb")
+    except FileNotFoundError as error:
+        raise PackError(
+            f"{member!s}: missing, though it is recorded; `crpipe check` says what to do"
+        ) from error
+    with opened as handle:
+        reader = _Hashing(handle)
+        try:
+            tar.addfile(_header(name, file.size), reader)
+        except OSError as error:
+            if "unexpected end of data" not in str(error):
+                raise
+        if handle.read(1) or reader.hash.hexdigest() != file.sha256:
+            raise PackError(
+                f"{member if isinstance(member, Path) else name}: not the bytes that are recorded of it, "
+                "damaged or changed meanwhile; `crpipe check` finds out and says what to do"
+            )
+
+
+class _Hashing:
+    """A file that hashes what is read from it."""
+
+    def __init__(self, handle: IO[bytes]) -> None:
+        self._handle, self.hash = handle, hashlib.sha256()
+
+    def read(self, size: int = -1) -> bytes:
+        """Read and hash."""
+        piece = self._handle.read(size)
+        self.hash.update(piece)
+        return piece
+
+
+def read_record(path: Path, kinds: Collection[str], remedy: str) -> PackRecord:
+    """Read what a pack says of itself; raise PackError unless it is whole up to there and of such a kind."""
+    with _opened(path, remedy) as (tar, first):
+        return _record_of(path, tar, first, kinds, remedy)
+
+
+def unpack_all(path: Path, folder: Path, kinds: Collection[str], remedy: str) -> PackRecord:
+    """Unpack a pack into a folder, every file verified; return its record.
+
+    Files that the pack names by their URIs are left to the caller. Raise PackError for anything else than
+    what was packed; ``remedy`` says what to do about that.
+    """
+    with disk_errors(folder), _opened(path, remedy) as (tar, first):
+        record = _record_of(path, tar, first, kinds, remedy)
+        inside = {name: file for name, file in record.files.items() if file.uri is None}
+        for name, file in inside.items():
+            info = tar.next()
+            if info is None or not info.isreg() or (info.name, info.size) != (name, file.size):
+                raise _damaged(path, f"{name} is missing or has another size", remedy)
+            content = tar.extractfile(info)
+            target = folder / name
+            make_folder(target.parent)
+            refuse_links(folder, target.parent)
+            if content is None or _copy(content, target) != file.sha256:
+                raise _damaged(path, f"{name} has not the sha256 that was recorded", remedy)
+        if tar.next() is not None or path.stat().st_size != _size_of(len(_text(record)), inside):
+            raise _damaged(path, "it has another end than it was written with", remedy)
+    return record
+
+
+def _text(record: PackRecord) -> bytes:
+    return (json.dumps(record.as_json(), indent=1, sort_keys=True) + "\n").encode()
+
+
+def _size_of(record: int, files: Mapping[str, PackedFile]) -> int:
+    """Return the bytes of a pack: a header and whole blocks for each file, and for each long name."""
+    total = 2 * _BLOCK
+    for name, size in ((NAME, record), *((name, file.size) for name, file in files.items())):
+        longer = len(name.encode()) + 1 if len(name.encode()) > tarfile.LENGTH_NAME else 0
+        total += _BLOCK + -(-size // _BLOCK) * _BLOCK
+        total += (_BLOCK + -(-longer // _BLOCK) * _BLOCK) if longer else 0
+    return -(-total // _PADDED) * _PADDED
+
+
+def _copy(content: IO[bytes], target: Path) -> str:
+    hashed = hashlib.sha256()
+    with target.open("wb") as out:
+        while piece := content.read(_CHUNK):
+            hashed.update(piece)
+            out.write(piece)
+    return hashed.hexdigest()
+
+
+class _opened:  # noqa: N801 - a context manager, read like a function
+    """Open a pack and its first member; what tarfile raises about it inside the block is a PackError."""
+
+    def __init__(self, path: Path, remedy: str) -> None:
+        self._path, self._remedy = path, remedy
+
+    def __enter__(self) -> tuple[tarfile.TarFile, tarfile.TarInfo]:
+        if not is_plain(self._path) or not self._path.is_file():
+            raise ConfigError(f"{self._path}: no such pack; name the file that `crpipe pack` wrote")
+        try:
+            self._tar = tarfile.open(self._path, "r:")
+            first = self._tar.next()
+        except (tarfile.TarError, EOFError, ValueError) as error:
+            raise _damaged(self._path, str(error), self._remedy) from error
+        if first is None or first.name != NAME:
+            self._tar.close()
+            raise PackError(f"{self._path}: not a pack of crpipe, its first file is no {NAME}")
+        return self._tar, first
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        self._tar.close()
+        if isinstance(error, tarfile.TarError | EOFError):
+            raise _damaged(self._path, str(error), self._remedy) from error
+
+
+def _record_of(
+    path: Path, tar: tarfile.TarFile, first: tarfile.TarInfo, kinds: Collection[str], remedy: str
+) -> PackRecord:
+    content = tar.extractfile(first)
+    try:
+        record = PackRecord.from_json(json.loads(content.read(_MOST_RECORD) if content else b""))
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, f"{NAME}: {error}", remedy) from error
+    if digest(replace(record, seal="").as_json()) != record.seal:
+        raise _damaged(path, f"{NAME} is not what its seal says", remedy)
+    again = "pack it again" if remedy == SEND_AGAIN else remedy
+    if (record.format, record.version) != (FORMAT, __version__):
+        raise PackError(
+            f"{path}: made by crpipe {record.version}, and this is crpipe {__version__}: use the same "
+            f"version on both machines (crpipe --version); {again}"
+        )
+    if record.kind not in kinds:
+        wanted = " or ".join(kinds)
+        raise PackError(f"{path}: is the {record.kind} {record.name}, expected the {wanted}; {again}")
+    for name in record.files:
+        if not _is_inside(name):
+            raise _damaged(path, f"{name!r} is no name of a file in it", remedy)
+    return record
+
+
+def _damaged(path: Path, why: str, remedy: str) -> PackError:
+    return PackError(f"{path}: this pack is damaged ({why}); {remedy}")
+
+
+def _is_inside(name: str) -> bool:
+    parts = PurePosixPath(name).parts
+    return bool(parts) and not name.startswith("/") and not {"..", "."} & {*parts} and "\0" not in name
+
+
+def move(source: Path, target: Path) -> None:
+    """Put a verified file where it belongs, whole or not at all, also on another disk."""
+    with atomic_write(target) as part:
+        shutil.copyfile(source, part)

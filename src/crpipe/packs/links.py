@@ -1,0 +1,243 @@
+"""A link as a pack: the files of a campaign that its training needs, for a machine that has nothing else."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crpipe.campaign import claims
+from crpipe.campaign.campaign import Campaign
+from crpipe.campaign.code import record_run_code
+from crpipe.campaign.records import BestReceipt, Divergence, PackedFile, Receipt
+from crpipe.config.loading import load_config
+from crpipe.core.causes import is_present
+from crpipe.core.errors import CheckpointError, ConfigError, DivergenceError
+from crpipe.core.paths import CONSOLIDATED, MANIFEST, OUTLIERS
+from crpipe.core.ranges import checkpoint_key
+from crpipe.events.shard_manifest import open_manifest, shards_record
+from crpipe.packs.archive import LINK, new_record, write_pack
+from crpipe.packs.depot import Depot
+from crpipe.split.parts import refuse_unfit_ranges
+from crpipe.train.deleted_checkpoints import deleted_receipt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from crpipe.campaign.records import PackRecord
+    from crpipe.core.paths import Paths
+    from crpipe.core.ranges import ChainLink
+    from crpipe.core.text import Progress
+
+CONFIG = "config.json"
+RESULTS, RUNS = "results", "runs"
+# Of the head and its site alone. A token comes to a node by its own ways, never in a file that caches keep.
+_NOT_SENT: Any = {"results": True, "runs": True, "sync": True, "notify": True, "source": {"token_file"}}
+_HELD_OUT = ("validation", "validation_outliers")
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStart:
+    """The checkpoint that a link begins with, and its sha256; both empty for fresh weights."""
+
+    path: Path | None = None
+    sha256: str = ""
+
+    @classmethod
+    def of(cls, campaign: Campaign, link: ChainLink) -> LinkStart:
+        """Read it from the receipt of the link before, or find what ``train.pretrained`` names."""
+        paths, pretrained = campaign.paths, campaign.config.train.pretrained
+        if link.parent:
+            path = paths.receipt(link.parent)
+            if not is_present(path):
+                raise CheckpointError(f"{path}: missing; train that range first")
+            receipt = Receipt.read(path)
+            return cls(paths.store(link.parent) / receipt.checkpoint, receipt.sha256)
+        if not pretrained:
+            return cls()
+        # It imports torch, which takes seconds and is not needed for any other link.
+        from crpipe.train.pretrained import find_source  # noqa: PLC0415
+
+        packed = next(paths.pretrained().glob("*.pt"), None)
+        saved = find_source(str(packed or pretrained))
+        return cls(saved.path, saved.sha256)
+
+    def key(self, campaign: Campaign, link: ChainLink) -> str:
+        """Return the key of the link that begins so."""
+        return checkpoint_key(link.name, campaign.fingerprint, self.sha256, link.ranges)
+
+
+@dataclass(frozen=True, slots=True)
+class PackFiles:
+    """The files of a campaign by their names in a pack: below ``results`` and ``runs``, wherever these are.
+
+    known: of those whose size and sha256 are recorded.
+    """
+
+    campaign: Campaign
+    members: dict[str, Path | bytes] = field(default_factory=dict)
+    known: dict[str, PackedFile] = field(default_factory=dict)
+
+    def name(self, path: Path) -> str:
+        """Return the name in packs of a file of the campaign."""
+        paths = self.campaign.paths
+        if path.is_relative_to(paths.run_dir()):
+            return f"{RUNS}/{paths.run}/{path.relative_to(paths.run_dir()).as_posix()}"
+        return f"{RESULTS}/{path.relative_to(paths.results).as_posix()}"
+
+    def add(self, *paths: Path | None) -> None:
+        """Add those files that exist."""
+        self.members.update(
+            {self.name(path): path for path in paths if path is not None and is_present(path)}
+        )
+
+    def add_configuration(self) -> None:
+        """Add the merged configuration, and what the reader, links and ranges need alike."""
+        tree = self.campaign.config.model_dump(mode="json", exclude=_NOT_SENT)
+        self.members[CONFIG] = (json.dumps(tree, indent=1, sort_keys=True) + "\n").encode()
+        paths = self.campaign.paths
+        self.add(paths.tables(), paths.positions(), paths.position_names())
+        if is_present(paths.tables()):
+            self.add(*self.campaign.tables.values())
+
+    def add_shards(self, folder: Path, *roles: str) -> int:
+        """Add the manifest of a folder and its shards of some roles; return their events."""
+        manifest = open_manifest(folder, self.campaign.data)
+        self.add(folder / MANIFEST)
+        entries = [entry for entry in manifest.shards if entry.role in roles]
+        for entry in entries:
+            for part, file in entry.files.items():
+                path = folder / f"{entry.name}.{part}.parquet"
+                self.members[self.name(path)] = path
+                self.known[self.name(path)] = PackedFile(size=file.size, sha256=file.sha256)
+        return sum(entry.events for entry in entries)
+
+    def refer(self, to: str, progress: Progress) -> None:
+        """Send the shards to a depot, those that are not there yet, and only name them in the pack."""
+        depot = Depot(self.campaign.config, to)
+        shards = {
+            f"{file.sha256}-{Path(name).name}": (name, file)
+            for name, file in self.known.items()
+            if name.endswith(".parquet")
+        }
+        files = {at: (Path(str(self.members[name])), file) for at, (name, file) in shards.items()}
+        sent = depot.send_missing(files)
+        progress.message(f"{to}: {sent} of {len(files)} shards sent, the others were there")
+        for at, (name, file) in shards.items():
+            self.known[name] = replace(file, uri=depot.uri(at))
+
+    def write(self, out: Path, kind: str, name: str, key: str) -> PackRecord:
+        """Write the pack."""
+        record = new_record(kind, self.campaign.paths.run, name, key)
+        return write_pack(out, record, self.members, self.known)
+
+
+def pack_link(campaign: Campaign, name: str, out: Path, progress: Progress, *, refer: str = "") -> None:
+    """Write everything that the training of a link needs into one file.
+
+    refer: a directory or ``pelican://`` address: shards are sent there, and only named in the pack. What was
+    trained of the link before goes into the pack, too: nothing is trained twice. Raise what `train_link`
+    raises before it begins, and PackError when a file is not what is recorded of it.
+    """
+    link, paths = campaign.chain.named(name), campaign.paths
+    _refuse_several(campaign)
+    refuse_unfit_ranges(campaign, campaign.chain.ranges_trained_by(link))
+    claims.record_train_keys(campaign)
+    record_run_code(campaign, name, progress.message)
+    start = LinkStart.of(campaign, link)
+    key = start.key(campaign, link)
+    _refuse_ended(paths, name, key)
+    files = PackFiles(campaign)
+    files.add_configuration()
+    files.add(paths.run_config(), paths.run_code())
+    events = _add_shards(files, link)
+    if start.path is not None:
+        if not is_present(start.path):
+            raise CheckpointError(f"{start.path}: missing; restore it, or train {link.parent or 'it'} again")
+        at = files.name(start.path if link.parent else paths.pretrained() / start.path.name)
+        files.members[at] = start.path
+        files.known[at] = PackedFile(size=start.path.stat().st_size, sha256=start.sha256)
+    if link.parent:
+        files.add(paths.receipt(link.parent), *(() if events else _best_of(paths, link.parent)))
+    files.add(*link_files(paths, name, key))
+    if refer:
+        files.refer(refer, progress)
+    inside = [file.size for file in files.write(out, LINK, name, key).files.values() if file.uri is None]
+    progress.message(f"{out}: link {name}, key {key}, {len(inside)} files, {sum(inside):,} bytes")
+
+
+def _refuse_several(campaign: Campaign) -> None:
+    train = campaign.config.train
+    if train.nodes * train.processes_of_node > 1:
+        raise ConfigError(
+            f"train.nodes, train.processes, train.gpus: {train.nodes * train.processes_of_node} processes "
+            "train together, and a pack is trained by one; set them to 1, or train where disks are shared"
+        )
+
+
+def _refuse_ended(paths: Paths, name: str, key: str) -> None:
+    """Raise an error where a node would refuse to train, or would have nothing to train."""
+    mark = paths.diverged(name, key)
+    if is_present(mark):
+        error = Divergence.read(mark).error
+        raise DivergenceError(f"{error} (recorded in {mark}; delete it to try all the same)")
+    if deleted_receipt(paths.run_dir(), name, key) is not None:
+        raise CheckpointError(
+            f"{name}: already trained, and `crpipe clean` deleted its checkpoint: there is nothing to pack; "
+            f"`crpipe train {name}` writes its receipt again"
+        )
+
+
+def _add_shards(files: PackFiles, link: ChainLink) -> int:
+    """Add what a link trains on, what it may be validated on, and all histograms; return its events.
+
+    Whether a workload calibrates on held-out events is known to its code alone: they always come along.
+    """
+    campaign, paths = files.campaign, files.campaign.paths
+    if link.name == OUTLIERS:
+        events = files.add_shards(paths.outliers(CONSOLIDATED), OUTLIERS)
+    else:
+        events = sum(files.add_shards(paths.shards(name), "train") for name in link.ranges)
+    for name in campaign.chain.links[0].ranges or campaign.ranges:
+        for folder in (paths.shards(name), paths.outliers(name)):
+            if is_present(folder / MANIFEST):
+                files.add_shards(folder, *_HELD_OUT)
+    if link.name == OUTLIERS:
+        files.add(*(paths.shard_manifest(name) for name in campaign.ranges))
+    return events
+
+
+def _best_of(paths: Paths, name: str) -> Iterator[Path]:
+    """Yield the receipt of the best checkpoint of a link, and that checkpoint."""
+    row = BestReceipt.read_if_any(paths.best_receipt(name))
+    if row is not None:
+        yield from (paths.best_receipt(name), paths.store(name) / row.checkpoint)
+
+
+def link_files(paths: Paths, name: str, key: str) -> list[Path]:
+    """List the files of a link that is trained under a key, or was: the newest snapshot, or the checkpoint.
+
+    None before there is one of these.
+    """
+    store = paths.store(name)
+    finished = sorted(store.glob(f"checkpoint-{key}-*.pt"))[:1]
+    newest = finished or sorted(store.glob(f"snapshot-{key}-*.pt"))[-1:]
+    if not newest:
+        return []
+    beside = [
+        store / "metrics.jsonl",
+        paths.slices(name),
+        shards_record(store, key),
+        paths.best_receipt(name),
+    ]
+    beside += [paths.init_from(), *paths.tensorboard().glob(f"events.out.tfevents.??????.{name}")]
+    bests = store.glob(f"best-{key}-*.pt")
+    return [path for path in [*newest, *bests, *beside] if is_present(path)]
+
+
+def open_unpacked(folder: Path) -> Campaign:
+    """Open the campaign that a pack brought."""
+    config = load_config([folder / CONFIG])
+    targets = {"results": str(folder / RESULTS), "runs": str(folder / RUNS)}
+    return Campaign.open(config.model_copy(update=targets))

@@ -1,0 +1,188 @@
+"""A range as a pack: one job lists, copies and splits it, and only shards, outliers and records come back."""
+
+from __future__ import annotations
+
+import json
+import platform
+from typing import TYPE_CHECKING
+
+from crpipe.campaign.claims import record_data_keys
+from crpipe.campaign.code import record_data_code, used_code
+from crpipe.campaign.records import PackedFile, PackFailure
+from crpipe.campaign.split_record import BULK_SHARDS, OUTLIER_SHARDS, SplitRecord
+from crpipe.core.causes import is_present
+from crpipe.core.errors import ConfigError, CrpipeError, PackError
+from crpipe.core.files import digest, disk_errors, make_folder, publish, remove_tree
+from crpipe.core.journal import Journal
+from crpipe.core.lease import lease
+from crpipe.events.shard_records import ShardManifest
+from crpipe.packs.archive import (
+    BRING_AGAIN,
+    FAILED,
+    RANGE,
+    RANGE_OUT,
+    SEND_AGAIN,
+    move,
+    new_record,
+    read_record,
+    unpack_all,
+    write_pack,
+)
+from crpipe.packs.links import PackFiles, open_unpacked
+from crpipe.source.listing import list_range
+from crpipe.source.stage import stage_range
+from crpipe.split.split import split_range
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from crpipe.campaign.campaign import Campaign
+    from crpipe.campaign.records import PackRecord
+    from crpipe.core.text import Progress
+
+
+def pack_range(campaign: Campaign, name: str, out: Path, progress: Progress) -> None:
+    """Write what the listing, copying and splitting of a range need beside the source into one file.
+
+    Raise DataError where side tables or a threshold that is asked for are not there yet.
+    """
+    record_data_keys(campaign)
+    record_data_code(campaign, name, progress.message)
+    paths, files = campaign.paths, PackFiles(campaign)
+    files.add_configuration()
+    files.add(paths.campaign(), paths.layout(), paths.threshold(), paths.data_code())
+    key = _key(campaign, name)
+    files.write(out, RANGE, name, key)
+    progress.message(f"{out}: range {name}, key {key}, {len(files.members)} files")
+
+
+def _key(campaign: Campaign, name: str) -> str:
+    """Return what the result of a range follows from, beside the source."""
+    return digest([name, campaign.data, campaign.threshold()])
+
+
+def split_pack(pack: Path, out: Path, progress: Progress) -> None:
+    """List, copy and split the range of a pack in any folder; leave one file.
+
+    It has the result, or why there is none; the raw files are deleted. Raise PackError for a pack that is not
+    what was packed, and what the three steps raise, once ``out`` holds the error.
+    """
+    work = out.with_name(f".{out.name}.work")
+    record = new_record(RANGE, "", "", "")
+    with lease(work, wait_s=0.0, say=progress.message):
+        folder = work / "campaign"
+        remove_tree(folder)
+        try:
+            make_folder(folder)
+            record = read_record(pack, (RANGE,), SEND_AGAIN)
+            unpack_all(pack, folder, (RANGE,), SEND_AGAIN)
+            campaign = open_unpacked(folder)
+            if _key(campaign, record.name) != record.key:
+                raise PackError(  # noqa: TRY301 - it goes into ``out``, too
+                    f"{pack}: range {record.name} was packed under the key {record.key}, and what it holds "
+                    f"gives {_key(campaign, record.name)} on {platform.node()}, where the reader has other "
+                    "defaults; install the same versions on both machines, and pack it again"
+                )
+            _split(campaign, record.name, progress)
+            _result(campaign, record.name).write(out, RANGE_OUT, record.name, record.key)
+        except BaseException as error:
+            failure = PackFailure(
+                kind=type(error).__name__,
+                error=str(error),
+                exit_code=error.exit_code if isinstance(error, CrpipeError) else 1,
+                host=platform.node(),
+                log=(),
+            )
+            text = json.dumps(failure.as_json(), indent=1, sort_keys=True) + "\n"
+            about = new_record(RANGE_OUT, record.run, record.name, record.key)
+            write_pack(out, about, {FAILED: text.encode()})
+            raise
+        finally:
+            remove_tree(work)
+
+
+def _split(campaign: Campaign, name: str, progress: Progress) -> None:
+    record_data_keys(campaign)
+    journal = Journal(campaign.paths.data_journal())
+    for verb, work in (("list", list_range), ("stage", stage_range), ("split", split_range)):
+        with journal.attempt(verb, name):
+            work(campaign, name, progress)
+
+
+def _result(campaign: Campaign, name: str) -> PackFiles:
+    """Collect shards, outliers and the record of a split, from which all else is restored."""
+    paths, record = campaign.paths, SplitRecord.of(campaign.paths, name)
+    files = PackFiles(campaign)
+    for file, folder in ((BULK_SHARDS, record.shards), (OUTLIER_SHARDS, record.outliers)):
+        for entry in ShardManifest.read(record.folder / file).shards:
+            for part, about in entry.files.items():
+                path = folder / f"{entry.name}.{part}.parquet"
+                files.members[files.name(path)] = path
+                files.known[files.name(path)] = PackedFile(size=about.size, sha256=about.sha256)
+    files.add(*record.folder.iterdir(), paths.data_journal(), paths.data_code())
+    return files
+
+
+def unpack_range(
+    campaign: Campaign, pack: Path, record: PackRecord, progress: Progress
+) -> PackFailure | None:
+    """Put what came back for a range into the campaign, its ledger and manifests last; safe to run again.
+
+    Return why the work failed, if it did. Raise PackError when the pack is not whole or of another key than
+    the configuration gives here, ConfigError where the reader on the node has other code.
+    """
+    name, paths = record.name, campaign.paths
+    if _key(campaign, name) != record.key:
+        raise PackError(
+            f"{pack}: of key {record.key}, and range {name} has the key {_key(campaign, name)} here: other "
+            f"data keys, tables or threshold; pack it again (crpipe pack {name} --data --out FILE)"
+        )
+    record_data_keys(campaign)
+    finished = SplitRecord.of(paths, name)
+    with lease(finished.shards, say=progress.message):
+        incoming = finished.shards / ".incoming"
+        remove_tree(incoming)
+        try:
+            unpack_all(pack, incoming, (RANGE_OUT,), BRING_AGAIN)
+            failure = PackFailure.read_if_any(incoming / FAILED)
+            if failure is None and not finished.is_whole():
+                _take(campaign, record, incoming, finished)
+        finally:
+            remove_tree(incoming)
+    if failure is None:  # the record is whole: these restore what follows from it, and copy nothing
+        list_range(campaign, name, progress)
+        split_range(campaign, name, progress)
+    return failure
+
+
+def _take(campaign: Campaign, record: PackRecord, incoming: Path, finished: SplitRecord) -> None:
+    """Move shards and outliers to their places, and then the record, which makes the range finished."""
+    paths, files = campaign.paths, PackFiles(campaign)
+    journal, code = files.name(paths.data_journal()), files.name(paths.data_code())
+    tops = {files.name(finished.shards): finished.shards, files.name(finished.outliers): finished.outliers}
+    part = finished.folder.with_suffix(".part")
+    tops[files.name(finished.folder)] = part
+    targets = {}
+    for file in record.files:
+        top = file.rpartition("/")[0]
+        if top in tops:
+            targets[file] = tops[top] / file.rpartition("/")[2]
+        elif file not in (journal, code):
+            raise PackError(
+                f"{file}: no file of range {record.name}; no `crpipe split --pack` made this pack"
+            )
+    used, here = used_code(incoming / code), used_code(paths.data_code())
+    if here and used != here:
+        raise ConfigError(
+            f"range {record.name}: split with other code than the ranges here: "
+            f"{', '.join(map(str, used.values()))}, here {', '.join(map(str, here.values()))}; install the "
+            "same version on both machines, and run its job again"
+        )
+    remove_tree(part)
+    with disk_errors(part):
+        make_folder(part)
+    for file, target in targets.items():
+        move(incoming / file, target)
+    if is_present(incoming / journal):
+        Journal(paths.data_journal()).merge(incoming / journal)
+    publish(part, finished.folder)

@@ -1,0 +1,204 @@
+"""What came back for a pack, put into the campaign: the result of a link, or why there is none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from crpipe.campaign.code import CodeRecord
+from crpipe.campaign.records import LoadedWeights, PackFailure, Receipt
+from crpipe.core import errors
+from crpipe.core.causes import is_present
+from crpipe.core.errors import CrpipeError, PackError
+from crpipe.core.files import remove_tree
+from crpipe.core.journal import Journal
+from crpipe.core.lease import lease
+from crpipe.packs.archive import BRING_AGAIN, FAILED, LINK_OUT, RANGE_OUT, move, read_record, unpack_all
+from crpipe.packs.links import RUNS, LinkStart
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from crpipe.campaign.campaign import Campaign
+    from crpipe.campaign.records import PackRecord
+    from crpipe.core.ranges import ChainLink
+    from crpipe.core.text import Progress
+
+
+def unpack(campaign: Campaign, pack: Path, progress: Progress, *, remove: bool = False) -> None:
+    """Put what came back for a link or a range into the campaign, the file that others trust last.
+
+    Safe to kill and to run again. remove: delete the pack once it is of no more use: the next workflow then
+    does the work again where it failed. Raise PackError when it is not whole, or of another key than what is
+    here gives; and a failure of the node as the error that it was, once its snapshot is here.
+    """
+    try:
+        failure = _unpack(campaign, pack, progress)
+    except PackError:
+        if remove:
+            pack.unlink(missing_ok=True)
+        raise
+    if remove:
+        pack.unlink(missing_ok=True)
+    if failure is not None:
+        raise_failure(failure, progress)
+
+
+def _unpack(campaign: Campaign, pack: Path, progress: Progress) -> PackFailure | None:
+    record = read_record(pack, (LINK_OUT, RANGE_OUT), BRING_AGAIN)
+    if not record.name:  # a node that could not even read its pack
+        return _failure_alone(campaign, pack)
+    if record.kind == LINK_OUT:
+        return _unpack_link(campaign, pack, record, progress)
+    # The readers' libraries take half a second, and a link needs none of them.
+    from crpipe.packs.ranges import unpack_range  # noqa: PLC0415
+
+    return unpack_range(campaign, pack, record, progress)
+
+
+def _failure_alone(campaign: Campaign, pack: Path) -> PackFailure:
+    folder = campaign.paths.run_dir() / ".incoming"
+    remove_tree(folder)
+    try:
+        unpack_all(pack, folder, (LINK_OUT, RANGE_OUT), BRING_AGAIN)
+        return PackFailure.read(folder / FAILED)
+    finally:
+        remove_tree(folder)
+
+
+def _unpack_link(
+    campaign: Campaign, pack: Path, record: PackRecord, progress: Progress
+) -> PackFailure | None:
+    """Put what came back for a link into its run; return why its work failed, if it did."""
+    name, paths = record.name, campaign.paths
+    link = campaign.chain.named(name)
+    start = LinkStart.of(campaign, link)
+    key = start.key(campaign, link)
+    if (record.run, record.key) != (paths.run, key):
+        raise PackError(
+            f"{pack}: of run {record.run} and key {record.key}, and link {name} of run {paths.run} has "
+            f"the key {key} here: the link before it was trained again since, or keys changed; pack it again "
+            f"(crpipe pack {name} --out FILE)"
+        )
+    with lease(paths.store(name), say=progress.message):
+        incoming = paths.store(name) / ".incoming"
+        remove_tree(incoming)
+        try:
+            unpack_all(pack, incoming, (LINK_OUT,), BRING_AGAIN)
+            came = _Returned(campaign, link, key, start.sha256, incoming, record)
+            return came.take(progress)
+        finally:
+            remove_tree(incoming)
+
+
+def raise_failure(failure: PackFailure, progress: Progress) -> None:
+    """Raise the error that ended the work on a node, after the last lines that it printed there."""
+    for line in failure.log:
+        progress.message(f"{failure.host} | {line}")
+    kind = getattr(errors, failure.kind, None)
+    text = f"{failure.error} (on {failure.host})"
+    if isinstance(kind, type) and issubclass(kind, CrpipeError):
+        raise kind(text)
+    error = CrpipeError(f"{failure.kind}: {text}")
+    error.exit_code = failure.exit_code
+    raise error
+
+
+@dataclass(frozen=True, slots=True)
+class _Returned:
+    """The files that came back for a link, unpacked and verified in ``incoming``."""
+
+    campaign: Campaign
+    link: ChainLink
+    key: str
+    parent: str
+    incoming: Path
+    record: PackRecord
+
+    def take(self, progress: Progress) -> PackFailure | None:
+        """Put the files in their targets; return why the work failed, if it did."""
+        paths, name = self.campaign.paths, self.link.name
+        targets = self._targets()
+        failure = PackFailure.read_if_any(self.incoming / FAILED)
+        receipt = None if failure else self._receipt(targets)
+        with_journal = self.incoming / self._in_run("journal.jsonl")
+        if is_present(with_journal):
+            Journal(paths.train_journal()).merge(with_journal)
+        here = Receipt.read_if_any(paths.receipt(name))
+        if here is not None and here.key == self.key and is_present(paths.store(name) / here.checkpoint):
+            progress.message(f"{name}: already finished here; what came back again is left out")
+            return None
+        if failure is not None and self._step(paths.store(name)) > self._step(self._store()):
+            return failure
+        for old in paths.store(name).glob(f"checkpoint-{self.key}-*.pt"):
+            old.unlink()
+        for file, target in targets.items():
+            if target not in (paths.receipt(name), paths.run_code(), paths.init_from()):
+                move(self.incoming / file, target)
+        self._take_records()
+        if receipt is not None:
+            for old in paths.store(name).glob(f"snapshot-{self.key}-*.pt"):
+                old.unlink()
+            receipt.write(paths.receipt(name))
+            progress.message(
+                f"{name}: trained, {receipt.step} steps so far; its checkpoint and receipt are here"
+            )
+        return failure
+
+    def _in_run(self, name: str) -> str:
+        return f"{RUNS}/{self.record.run}/{name}"
+
+    def _store(self) -> Path:
+        return self.incoming / self._in_run(f"store/{self.link.name}")
+
+    def _step(self, store: Path) -> int:
+        steps = [int(path.stem.split("-")[-2]) for path in store.glob(f"snapshot-{self.key}-*.pt")]
+        return max(steps, default=-1)
+
+    def _targets(self) -> dict[str, Path]:
+        """Return where each file of the pack belongs; raise PackError for one that belongs nowhere."""
+        paths, name, prefix = self.campaign.paths, self.link.name, self._in_run("")
+        whole = {paths.receipt(name), paths.best_receipt(name), paths.init_from(), paths.run_code()}
+        events = f"events.out.tfevents.{self.campaign.chain.names.index(name):06d}.{name}"
+        targets = {}
+        for file in self.record.files:
+            target = paths.run_dir() / file.removeprefix(prefix)
+            if file in (FAILED, self._in_run("journal.jsonl")):
+                continue
+            if not file.startswith(prefix) or not (
+                target in whole
+                or target.parent == paths.store(name)
+                or (target.parent, target.name) == (paths.tensorboard(), events)
+            ):
+                raise PackError(
+                    f"{file}: no file of link {name}; this pack was not made by crpipe train --pack"
+                )
+            targets[file] = target
+        return targets
+
+    def _receipt(self, targets: dict[str, Path]) -> Receipt:
+        """Read the receipt that came back; raise PackError where it does not fit the rest."""
+        path = self.campaign.paths.receipt(self.link.name)
+        file = next((name for name, target in targets.items() if target == path), None)
+        if file is None:
+            raise PackError(f"{self.link.name}: a result without a receipt; run its job again")
+        receipt = Receipt.read(self.incoming / file)
+        checkpoint = self.record.files.get(self._in_run(f"store/{self.link.name}/{receipt.checkpoint}"))
+        named = receipt.key, receipt.parent, receipt.range, receipt.sha256
+        if named != (self.key, self.parent, self.link.name, checkpoint.sha256 if checkpoint else ""):
+            raise PackError(
+                f"{self.link.name}: the receipt that came back does not fit its checkpoint; run its job again"
+            )
+        return receipt
+
+    def _take_records(self) -> None:
+        """Take the records of the run that a node went on with: its code, and which weights it began with."""
+        paths = self.campaign.paths
+        code = CodeRecord.read_if_any(self.incoming / self._in_run(paths.run_code().name))
+        here = CodeRecord.read_if_any(paths.run_code())
+        if code is not None and (here is None or code.entries[: len(here.entries)] == here.entries):
+            code.write(paths.run_code())
+        loaded = LoadedWeights.read_if_any(self.incoming / self._in_run(paths.init_from().name))
+        source = LinkStart.of(self.campaign, self.link).path
+        if loaded is not None and source is not None and not self.link.parent:
+            replace(loaded, checkpoint=str(source)).write(paths.init_from())

@@ -1,0 +1,99 @@
+"""Links in packs through the real command: the page, and a machine that has nothing but the pack."""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from runs import BIN, RANGES, REPOSITORY, environment, follow
+
+pytestmark = pytest.mark.timeout(900)
+FIRST = RANGES[0]
+PAGE = REPOSITORY / "docs" / "anywhere.md"
+
+
+@pytest.fixture(scope="module")
+def whole(split, tmp_path_factory):
+    """The first link of a campaign, trained beside its shards."""
+    campaign = split.copy(tmp_path_factory.mktemp("whole") / "campaign")
+    assert campaign.crpipe("train", FIRST).returncode == 0
+    return results(campaign)
+
+
+def results(campaign):
+    folder = campaign.run / "store" / FIRST
+    return {path.name: path.read_bytes() for path in folder.glob("checkpoint-*.pt")}, (
+        campaign.run / "ranges" / f"{FIRST}.json"
+    ).read_bytes()
+
+
+def test_the_commands_of_the_page_train_a_link(split, whole, tmp_path, monkeypatch):
+    """The first block of docs/anywhere.md, its `bash` alone, with the name of a link of this campaign."""
+    campaign = split.copy(tmp_path / "campaign")
+    block = re.search(r"^```bash\n(crpipe pack .*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)[1]
+    (campaign.folder / "crpipe.yaml").write_text((campaign.folder / "config" / "tiny.yaml").read_text())
+    follow([("bash", block.replace("0000000-0000999", FIRST))], campaign.folder)
+    assert results(campaign) == whole
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may run it as another user and without a network")
+def test_a_pack_needs_no_network_no_home_and_no_rights(split, whole, tmp_path):
+    campaign = split.copy(tmp_path / "campaign")
+    done = campaign.crpipe("pack", FIRST, "--out", "in.tar")
+    assert done.returncode == 0, done.stderr
+    with tempfile.TemporaryDirectory(prefix="crpipe-node-") as node:
+        shutil.copy(campaign.folder / "in.tar", node)
+        for path in (Path(node), Path(node, "in.tar")):
+            os.chown(path, 65534, 65534)
+        variables = {"PATH": environment({})["PATH"], "OMP_NUM_THREADS": "1"}
+        words = ["unshare", "--net", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+        words += [BIN / "crpipe", "train", "--pack", "in.tar", "--out", "out.tar"]
+        done = subprocess.run(words, cwd=node, env=variables, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert sorted(path.name for path in Path(node).iterdir()) == ["in.tar", "out.tar"]
+        done = campaign.crpipe("unpack", f"{node}/out.tar")
+        assert done.returncode == 0, done.stderr
+    assert results(campaign) == whole
+
+
+SAME = ("shards", "outliers", "multiplicity", "ledgers", "manifests", "store", "ranges")
+
+
+def same_files(campaign):
+    """Read the products; metrics have times, and slices are of packs alone."""
+    return {
+        name: data
+        for name, data in campaign.contents().items()
+        if {*Path(name).parts} & {*SAME} and not name.endswith(".jsonl")
+    }
+
+
+def test_a_campaign_in_packs_ends_in_the_same_bytes(begun, finished):
+    """Every rule of packs, and again after a product is lost; nothing is left to do, and no pack is left."""
+    configuration = begun.folder / "config" / "tiny.yaml"
+    configuration.write_text(configuration.read_text() + "\npacks: true\n")
+    begun.snakemake("--cores 2")
+    assert same_files(begun) == same_files(finished)
+    assert list(begun.folder.rglob("*.tar")) == []
+    assert begun.jobs("--cores 2") == {}
+    (begun.run / "ranges" / f"{FIRST}.json").unlink()
+    begun.snakemake("--cores 2")
+    assert same_files(begun) == same_files(finished)
+    starts = [row for row in begun.journal() if (row["what"], row.get("verb")) == ("start", "train")]
+    adopted = [row for row in starts if row["range"] == FIRST]
+    assert len(adopted) == 2
+
+
+def test_a_job_that_fails_on_a_node_is_reported_as_itself(begun):
+    begun.change(train={"stop_loss": 1e-9})
+    configuration = begun.folder / "config" / "tiny.yaml"
+    configuration.write_text(configuration.read_text() + "\npacks: true\n")
+    done = begun.snakemake("--cores 2 train_all", check=False)
+    assert done.returncode == 1
+    assert re.search(
+        rf"train {FIRST} .*\(exit 76\): link {FIRST}, step \d+: .* \(train.stop_loss\)", done.stdout
+    )
