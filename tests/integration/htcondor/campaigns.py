@@ -1,8 +1,10 @@
 """Campaigns whose commands all run in the pool's root, as a user who is nobody special."""
 
+import random
 import re
 import shutil
 import subprocess
+import time
 from dataclasses import dataclass
 
 import psutil
@@ -44,6 +46,27 @@ def owned(campaign):
     """Give all files of a campaign to the user."""
     subprocess.run(["chown", "-hR", f"{USER}:{USER}", campaign.folder], check=True)
     return campaign
+
+
+HELD, EVICTED = "012", "004"
+
+
+def events(campaign, kind=EVICTED):
+    """Count the events of a kind in the pool's log of a campaign's jobs."""
+    log = campaign.folder / ".snakemake" / "htcondor" / "snakemake-rules.log"
+    return len(re.findall(rf"^{kind} \(", log.read_text(), re.MULTILINE)) if log.exists() else 0
+
+
+def evict(campaign, times, seed):
+    """Evict running jobs, each second time with SIGKILL, until so many evictions are in the log."""
+    choice, tried = random.Random(seed), 0
+    while events(campaign) < times:
+        running = wait_for(lambda: campaign.queue("-constraint", "JobStatus == 2"), "a job runs", 200)
+        time.sleep(choice.uniform(0, 6))
+        how = ("-fast",) if tried % 2 else ()
+        campaign.pool.call("condor_vacate_job", *how, choice.choice(running), check=False)
+        tried += 1
+        assert tried < 5 * times, "jobs end before they are evicted"
 
 
 def products(campaign):

@@ -92,7 +92,9 @@ class Pool:
         (self.folder / "tmp").mkdir()
         (self.folder / "tmp").chmod(0o1777)
         bound = dict.fromkeys(map(str, (sys.base_prefix, sys.prefix, REPOSITORY, self.packages, self.folder)))
-        words = ["unshare", "-mpnu", "--fork", "--kill-child", "bash", "-ec", FIRST, "bash"]
+        # also where this process is killed
+        words = ["setpriv", "--pdeathsig", "KILL", "unshare", "-mpnu", "--fork", "--kill-child"]
+        words += ["bash", "-ec", FIRST, "bash"]
         self.shell = subprocess.Popen(
             [*words, str(self.root), str(self.folder), *bound], stdin=subprocess.DEVNULL
         )
