@@ -93,6 +93,11 @@ def init(
     from crpipe.setup import init as new
 
     profiles = new.profiles_here(profile or ())
+    asked = (workload, uri, files, reader, simulator, table, results, run, first, last, size)
+    if profile and not any(asked) and new.has_workflow(folder) and (folder / new.CONFIGURATION).exists():
+        text = (folder / new.CONFIGURATION).read_text()
+        show("\n".join(new.start_campaign(folder, text, profiles=profiles)))
+        return
     numbers = {name: _number(name, text) for name, text in zip(_RANGES, (first, last, size), strict=True)}
     ranges = {name: value for name, value in numbers.items() if value is not None}
     answers = new.Answers(workload, uri, files, reader, simulator, results, run, ranges, _tables(table or ()))
