@@ -39,6 +39,7 @@ BUDGET = {
     "setup": (6, 1600),
     "author": (2, 470),
     "workloads": (73, 15020),
+    "packs": (6, 1415),
     "workflow": (8, 1785),
     "cli": (8, 2550),
     "api": (2, 515),
