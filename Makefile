@@ -22,6 +22,7 @@
 # make test-physics what a model has to reach on simulated events, and muons beside public ones; an hour
 # make test-jetnet  the distances beside those of JetNet
 # make soak    one training of SOAK_STEPS=N (20000) steps, watched for growing memory, open files and threads
+# make test-htcondor   what a pool does to a campaign, on an HTCondor of its own in a Debian root; half an hour, as root
 # make test-numerics   operations and trainings with two C libraries, in two Debian roots by debootstrap; as root
 # make audit   known vulnerabilities of the pinned versions; fails where no advisories can be reached
 # make bench   every comparison with other systems, some twenty minutes on a machine with nothing else to do; clones
@@ -44,7 +45,7 @@ FEDERATION ?= results/demo-pelican/federation
 FUZZ_CASES ?= 5000
 FUZZ_SEED ?= 1
 SOAK_STEPS ?= 20000
-NIGHTLY := fuzz test-damages test-numerics test-kills test-faults test-file-systems test-small test-slurm soak audit \
+NIGHTLY := fuzz test-damages test-numerics test-kills test-faults test-file-systems test-small test-slurm test-htcondor soak audit \
 	test-physics
 PEERS ?=
 GPU_OPTIONS ?=
@@ -67,8 +68,8 @@ READY := $(VENV)/.installed
 DEMO := $(if $(filter-out muons,$(WORKLOAD)),$(WORKLOAD)-)demo
 SETTINGS := config/$(DEMO).yaml
 
-.PHONY: test-file-systems test-faults test-numerics
-.PHONY: demo known-demo demo-synthetic demo-pelican test test-all fuzz nightly test-damages test-kills test-small test-slurm soak audit
+.PHONY: test-file-systems test-faults test-numerics test-htcondor
+.PHONY: demo known-demo demo-synthetic demo-pelican test test-all fuzz nightly test-damages test-kills test-small test-slurm test-htcondor soak audit
 .PHONY: golden bench gpu docs test-physics test-jetnet test-clean-install test-container check install clean
 
 demo: demo-$(SOURCE)
@@ -105,6 +106,9 @@ fuzz: $(READY)
 
 test-slurm: $(READY)
 	$(BIN)/python -m pytest -q -n 2 tests/integration/test_slurm_failures.py
+
+test-htcondor: $(READY)
+	$(BIN)/python -m pytest -s -q tests/nightly/test_htcondor.py
 
 # Damages of any file of a campaign, each of which `crpipe check` has to find.
 test-damages: $(READY)

@@ -1,23 +1,19 @@
 """The same bytes with two C libraries: fifty operations, and a short training of each workload.
 
 Two Debian roots by debootstrap, in which this Python and its packages run: `make test-numerics`, some ten
-minutes, as root. NUMERICS_ROOTS names a folder that keeps the roots for the next time.
+minutes, as root.
 """
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from debian_root import CACHE, LIBRARIES, build, needs_roots
 from runs import REPOSITORY
 
-_COMMON = "libffi8,libsqlite3-0,liblzma5,libbz2-1.0,zlib1g,libgomp1,libstdc++6"
-PACKAGES = {"bookworm": f"{_COMMON},libssl3,libreadline8", "trixie": f"{_COMMON},libssl3t64,libreadline8t64"}
-MIRROR = os.environ.get("DEBIAN_MIRROR", "http://deb.debian.org/debian")
 VARIANTS = {
     "all instructions": {},
     "AVX2": {"ATEN_CPU_CAPABILITY": "avx2", "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL"},
@@ -27,25 +23,12 @@ root=$1; shift
 for folder in "$@"; do mkdir -p "$root$folder" && mount --rbind "$folder" "$root$folder" || exit 1; done
 exec chroot "$root" "$PYTHON" "$SCRIPT" "$FOLDER"
 """
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(3 * 3600),
-    pytest.mark.skipif(
-        os.geteuid() != 0 or not shutil.which("debootstrap"),
-        reason="needs root and debootstrap: apt-get install debootstrap",
-    ),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3 * 3600), needs_roots]
 
 
 @pytest.fixture(scope="module")
-def roots(tmp_path_factory):
-    kept = os.environ.get("NUMERICS_ROOTS")
-    folder = Path(kept) if kept else tmp_path_factory.mktemp("roots")
-    for suite, packages in PACKAGES.items():
-        if not (folder / suite / "etc" / "debian_version").exists():
-            words = ["debootstrap", "--variant=minbase", f"--include={packages}", suite]
-            subprocess.run([*words, str(folder / suite), MIRROR], check=True)
-    return folder
+def roots():
+    return {suite: build(CACHE / f"numerics-{suite}", suite) for suite in LIBRARIES}
 
 
 def run_in(root, variables, folder):
@@ -66,7 +49,7 @@ def run_in(root, variables, folder):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_two_c_libraries_give_the_same_bytes(roots, tmp_path, variant):
-    made = {suite: run_in(roots / suite, VARIANTS[variant], tmp_path / suite) for suite in PACKAGES}
+    made = {suite: run_in(root, VARIANTS[variant], tmp_path / suite) for suite, root in roots.items()}
     libraries = [each["library"] for each in made.values()]
     assert len(set(libraries)) == 2
     one, other = (each["found"] for each in made.values())

@@ -20,7 +20,7 @@ from crpipe.core.errors import MachineError, code_of
 from crpipe.core.files import disk_errors, make_folder, write_text
 from crpipe.report.failures import kinds_of
 from crpipe.core.journal import ends_of
-from crpipe.workflow import slurm
+from crpipe.workflow import htcondor, slurm
 from crpipe.workflow.rules import only_looks
 from crpipe.workflow.monitor import FOR_A_PERSON, jobs_in, jobs_table, logs_line
 from crpipe.workflow.head import (
@@ -166,7 +166,7 @@ def take_lease_and_clean_up():
         for folder in (PATHS.results, PATHS.runs):
             with disk_errors(folder):
                 make_folder(folder)
-        adapt_slurm()
+        adapt_plugins()
         cancel_orphans(own_job, logger.warning)
         keep_listings(PATHS, RANGES)
         drop_spent_tables(PATHS, RANGES)
@@ -180,10 +180,15 @@ def take_lease_and_clean_up():
 
 
 def check_submission():
-    """Refuse a working directory that jobs of a cluster would not find."""
-    if workflow.non_local_exec and not SETTINGS.packs:
+    """Refuse a working directory that jobs of a cluster would not find, and bindings that its pool refuses."""
+    if workflow.non_local_exec:
         with refusing():
-            check_folder(Path.cwd())
+            if not SETTINGS.packs:
+                check_folder(Path.cwd())
+            plugin = sys.modules[workflow.executor_plugin.executor.__module__]
+            if plugin.__name__ == htcondor.PLUGIN:
+                htcondor.check_plugin(plugin, version(htcondor.DISTRIBUTION))
+                htcondor.check_bindings(plugin.htcondor)
 
 
 def check_workload():
@@ -204,14 +209,20 @@ def runs_bare_commands():
     """Return whether a job is nothing but its command: no other software to activate, no files to fetch."""
     return (
         not workflow.deployment_settings.deployment_method
-        and SharedFSUsage.all() <= workflow.storage_settings.shared_fs_usage
+        and {SharedFSUsage.INPUT_OUTPUT, SharedFSUsage.SOFTWARE_DEPLOYMENT}
+        <= workflow.storage_settings.shared_fs_usage
         and workflow.storage_settings.default_storage_provider is None
         and not workflow.output_settings.benchmark_extended
     )
 
 
-def adapt_slurm():
-    """Keep the Slurm plugin, where it is in use, to what every Slurm answers; let it submit bare commands."""
+def adapt_plugins():
+    """Let the plugins of clusters submit bare commands; keep the Slurm plugin to what every Slurm answers."""
+    plugin = sys.modules.get(htcondor.PLUGIN)
+    if plugin is not None:
+        htcondor.adapt_plugin(
+            plugin, version(htcondor.DISTRIBUTION), runs_bare_commands
+        )
     plugin = sys.modules.get("snakemake_executor_plugin_slurm")
     if plugin is not None:
         slurm.keep_to_squeue(plugin, version(slurm.DISTRIBUTION))

@@ -25,7 +25,7 @@ CrpipeError                     exit 1
 │   └── DiskError                         a disk or a file server: no space, an error, no answer
 │       └── PlaceError          exit 77   no permission, a name too long, a link: a person must change it
 ├── LeaseError                  exit 75   another live job holds the range; try again later
-├── QueueError                  exit 75   Slurm does not answer; try again later
+├── QueueError                  exit 75   a cluster does not answer; try again later
 ├── SetupError                  exit 78   `crpipe doctor` found what will stop a campaign
 ├── MissingExtra                exit 69   an optional library is not installed, or its version does not fit
 └── Interrupted                 exit 75   stopped by a signal after a snapshot; the same command resumes
@@ -170,7 +170,7 @@ class LeaseError(CrpipeError):
 
 
 class QueueError(CrpipeError):
-    """Slurm does not answer, or not in time."""
+    """The queue of a cluster does not answer, or not in time."""
 
     exit_code = 75
 

@@ -26,6 +26,8 @@ _BLOCK = re.compile(
 )
 _FIELD = r"^ {4}%s: (.+)$"
 _REFUSED = re.compile(r"sbatch failed\. The error message was '(.*?)'\.\s", re.DOTALL)
+_HELD = re.compile(r"HTCondor .*(?: is held|Hold reason): (.+)")
+_ARGUMENTS = re.compile(r" with arguments .*?(?=: [A-Z])")
 _STATE = re.compile(r"SLURM status is: '(\w+)'")
 _STATES = {
     "TIMEOUT": "ran into its time limit",
@@ -44,16 +46,17 @@ _SILENT = "ended without a message: killed, or out of memory"
 
 @dataclass(frozen=True, slots=True)
 class JobFailure:
-    """One job that failed in its last attempt: what it did, its log, and what Snakemake and Slurm report.
+    """One job that failed in its last attempt: what it did, its log, and what Snakemake and its cluster say.
 
-    state: Slurm's name for how the job ended; refused: why Slurm did not accept it; slurm_log: Slurm's own
-    log; around: an error in Snakemake's own work around the job, such as recording its resources.
+    cluster_job: such as "Slurm job 7"; state: Slurm's name for how the job ended; refused: why the cluster
+    did not run it; slurm_log: Slurm's own log; around: an error in Snakemake's own work around the job, such
+    as recording its resources.
     """
 
     verb: str
     name: str
     log: Path
-    slurm_job: str = ""
+    cluster_job: str = ""
     state: str = ""
     refused: str = ""
     slurm_log: Path | None = None
@@ -77,7 +80,7 @@ def explain(paths: Paths, messages: str, ends: Mapping[Path, int]) -> list[str]:
         cause = _cause(failure, last.get(work), paths)
         lines.append(f"{' '.join(filter(None, work))}{cause}")
         host = starts[work]["host"] if work in starts and not failure.refused else ""
-        where = [f"Slurm job {failure.slurm_job}" if failure.slurm_job else "", f"on {host}" if host else ""]
+        where = [failure.cluster_job, f"on {host}" if host else ""]
         lines.append(f"  log: {failure.log}  {' '.join(filter(None, where))}".rstrip())
         text = cause.partition(": ")[2]
         repeats = {shorten(each, _WIDTH) for each in (text, f"crpipe: {text}")}
@@ -113,13 +116,14 @@ def failures_in(messages: str) -> Iterable[JobFailure]:
             recovered.add(path)
         if not log or path in recovered:
             continue
-        refused, state = _REFUSED.search(block[1]), _STATE.search(block[1])
+        state, job = _STATE.search(block[1]), _field("external_jobid", block[1])
+        cluster = "HTCondor" if " HTCondor " in block[1] else "Slurm"
         failure = JobFailure(
             *_work(path),
             path,
-            _field("external_jobid", block[1]),
+            f"{cluster} job {job}" if job else "",
             state[1] if state else "",
-            " ".join(refused[1].split()) if refused else "",
+            _refused(block[1]),
             more[0] if more else None,
             around[1] if (around := _AROUND.search(messages, 0, block.start())) else "",
         )
@@ -127,6 +131,14 @@ def failures_in(messages: str) -> Iterable[JobFailure]:
         if path not in by_log or failure.state or failure.refused:
             by_log[path] = failure
     return by_log.values()
+
+
+def _refused(block: str) -> str:
+    """Read why a cluster did not run a job; the whole command is no part of it."""
+    if match := _REFUSED.search(block):
+        return f"Slurm refused the job: {' '.join(match[1].split())}"
+    match = _HELD.search(block)
+    return f"HTCondor held the job: {_ARGUMENTS.sub('', match[1])}" if match else ""
 
 
 def _field(name: str, block: str) -> str:
@@ -141,7 +153,7 @@ def _work(log: Path) -> tuple[str, str]:
 
 def _cause(failure: JobFailure, row: dict[str, Any] | None, paths: Paths) -> str:
     if failure.refused:
-        return f": Slurm refused the job: {failure.refused}"
+        return f": {failure.refused}"
     if row is not None and row["what"] in ("failed", "paused"):
         return f" (exit {code_of(row['kind'])}): {row['error']}"
     state = "OUT_OF_MEMORY" if _killed_for_memory(failure.slurm_log) else failure.state

@@ -21,6 +21,7 @@ from crpipe.config.plugins import called_now
 from crpipe.core.files import free_bytes, read_json_if_any, tree_bytes
 from crpipe.core.journal import METRICS_BYTES, History, attempts, histories, metric_rows, tail
 from crpipe.core.paths import BEST, DESTINATIONS, HELD_OUT, OUTLIERS, OUTLIERS_OF
+from crpipe.report.htcondor_queue import htcondor_jobs_here
 from crpipe.report.series import VALIDATION
 from crpipe.report.slurm_queue import jobs_here
 from crpipe.report.work_state import (
@@ -297,7 +298,7 @@ class CampaignState:
             pace_s=range_s,
             eta_s=_eta(links, range_s),
             changed=tuple(_changed_keys(campaign)),
-            queue=jobs_here(),
+            queue=(*jobs_here(), *htcondor_jobs_here()),
             token=token,
             validation=LastValidation.of(paths, campaign.chain.names),
             still_trained=_still_trained(paths, chain, skipped),

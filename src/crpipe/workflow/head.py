@@ -22,6 +22,7 @@ from crpipe.core.paths import OUTLIERS
 from crpipe.core.signals import HEAD_SIGNALS, StopRequest
 from crpipe.core.text import printable
 from crpipe.report.failures import explain
+from crpipe.report.htcondor_queue import ask_htcondor, has_htcondor
 from crpipe.report.slurm_queue import ask_slurm, has_slurm
 from crpipe.workflow.monitor import RUN
 
@@ -188,12 +189,16 @@ def refused_write(folders: Iterable[Path]) -> MachineError | None:
     return None
 
 
-# Orphans: Slurm jobs of this directory whose workflow was killed.
+# Orphans: jobs of this directory in a cluster's queue, whose workflow was killed.
 
 
 PATIENCE_S = 60.0  # for one answer of squeue
 ASK_AGAIN_S = 20.0
 CHECK_S = 2.0
+_QUEUES = {
+    "Slurm": (has_slurm, ask_slurm, "scancel"),
+    "HTCondor": (has_htcondor, ask_htcondor, "condor_rm"),
+}
 
 
 def cancel_orphans(own_job: str, say: Callable[[str], None]) -> None:
@@ -202,24 +207,30 @@ def cancel_orphans(own_job: str, say: Callable[[str], None]) -> None:
     They take a snapshot, and their range resumes. None may be left: a job that ends after its successor would
     delete the successor's outputs. ``own_job``: the id of the job in which this workflow runs, or "".
     """
-    orphans = jobs_left(own_job, say)
-    if not orphans:
-        return
-    say(f"A workflow in this directory was killed: cancelling its Slurm jobs {' '.join(orphans)}.")
-    scancel = shutil.which("scancel") or "scancel"
-    while orphans:
-        subprocess.run([scancel, *orphans], check=False)  # noqa: S603 - ids that Slurm itself gave
-        time.sleep(CHECK_S)
-        orphans = jobs_left(own_job, say)
+    for queue, (_, _, program) in _QUEUES.items():
+        orphans = _left_in(queue, own_job, say)
+        if orphans:
+            say(f"A workflow in this directory was killed: cancelling its {queue} jobs {' '.join(orphans)}.")
+        while orphans:
+            # S603: ids that the queue itself gave
+            subprocess.run([shutil.which(program) or program, *orphans], stdout=2, check=False)  # noqa: S603
+            time.sleep(CHECK_S)
+            orphans = _left_in(queue, own_job, say)
 
 
 def jobs_left(own_job: str, say: Callable[[str], None]) -> list[str]:
-    """List the ids of this directory's live Slurm jobs, without ``own_job``; ask until Slurm answers."""
-    if not has_slurm():
+    """List the ids of this directory's live jobs in a cluster's queue, without the Slurm job ``own_job``."""
+    return [number for queue in _QUEUES for number in _left_in(queue, own_job, say)]
+
+
+def _left_in(queue: str, own_job: str, say: Callable[[str], None]) -> list[str]:
+    """List the ids of the live jobs in one queue; ask until it answers."""
+    has_queue, ask, _ = _QUEUES[queue]
+    if not has_queue():
         return []
     while True:
         try:
-            return [job.number for job in ask_slurm(PATIENCE_S) if job.number != own_job]
+            return [job.number for job in ask(PATIENCE_S) if (queue, job.number) != ("Slurm", own_job)]
         except QueueError as error:
             say(f"{error}; asking again in {ASK_AGAIN_S:g} s which jobs are left here")
             time.sleep(ASK_AGAIN_S)

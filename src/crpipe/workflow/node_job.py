@@ -82,14 +82,21 @@ def run(job: dict[str, Any]) -> int:
     if missing:
         sys.stderr.write(f"missing after {job['latency_wait']} s: {', '.join(missing)}\n")
         return _MISSING
-    for number in _SIGNALS:
-        # They reach the command, too, which is of the same group: this process waits for it.
-        signal.signal(number, _wait_on)
-    os.write(1, f"{job['command']}\n".encode())  # into the log of the Slurm job
+    os.write(1, f"{job['command']}\n".encode())  # into the log of the scheduler's job
     started = time.monotonic()
     words = ["bash", "-c", f"set -euo pipefail; {job['command']}"]
     environment = command_environment(dict(os.environ), job["threads"])
-    process = os.spawnvpe(os.P_NOWAIT, "bash", words, environment)  # noqa: S606 - the rule's
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # one that comes now waits until somebody can take it
+    process = os.posix_spawnp("bash", words, environment, setsigmask=())
+
+    def pass_on(number: int, _frame: object) -> None:
+        """Do nothing where srun's signals reach the command, too, which is of the same group."""
+        if job["srun"] is None:
+            os.kill(process, number)
+
+    for number in _SIGNALS:
+        signal.signal(number, pass_on)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     _, status, used = os.wait4(process, 0)
     code = os.waitstatus_to_exitcode(status)
     for path in job["benchmark"]:
@@ -116,14 +123,11 @@ def write_benchmark(path: str, seconds: float, used: Any) -> None:
     Path(path).write_text("\t".join(_COLUMNS) + "\n" + "\t".join(values) + "\n")
 
 
-def _wait_on(number: int, frame: object) -> None:
-    """Do nothing; a signal that is ignored would be ignored by the command, too."""
-
-
 def main(word: str, *, inside: bool) -> None:
-    """Start the job's step with srun; within it, run the command."""
+    """Start the job's step with srun, if there is one; within it, run the command."""
     job = unpack(word)
-    if inside:
+    os.chdir(job["folder"])
+    if inside or job["srun"] is None:
         sys.exit(run(job))
     words = ["srun", *shlex.split(job["srun"]), sys.executable, "-I", "-S", __file__, word, "inside"]
     os.execvpe(words[0], words, step_environment(dict(os.environ)))  # noqa: S606 - words of the head

@@ -19,6 +19,7 @@ from collections import Counter
 from contextlib import redirect_stderr
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crpipe.campaign.campaign import Campaign
@@ -28,6 +29,7 @@ from crpipe.core.errors import ConfigError, CrpipeError, MissingExtra, exit_code
 from crpipe.core.signals import HEAD_SIGNALS, StopRequest, follow
 from crpipe.core.text import duration
 from crpipe.report.notify import notify
+from crpipe.setup.init import PROFILES
 from crpipe.source.counting import check_source, ensure_counted
 from crpipe.workflow.head import end_early, head_stop, what_stopped
 from crpipe.workflow.monitor import RUN
@@ -35,7 +37,6 @@ from crpipe.workflow.rules import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from crpipe.config.loading import Config
     from crpipe.core.text import Progress
@@ -105,9 +106,22 @@ def next_links(campaign: Campaign, number: int) -> tuple[str, ...]:
     return tuple(left[:number])
 
 
+def check_profile(name: str) -> None:
+    """Raise ConfigError for a cluster's profile that is not here, with the command that writes it."""
+    home = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    places = [home, *(os.environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(os.pathsep)]
+    cluster = name.partition("/")[0]
+    folders = [Path(name), *(Path(place) / "snakemake" / name for place in places)]
+    if cluster in PROFILES and not any(folder.is_dir() for folder in folders):
+        raise ConfigError(
+            f"--profile {name}: no folder {name} in {Path.cwd()}; write it: crpipe init --profile {cluster}"
+        )
+
+
 def run_workflow(request: RunRequest, progress: Progress) -> int:
     """Run the workflow; with a pause, again after each failure that may pass. Return the exit code."""
     config = request.config()  # a wrong key is refused before Snakemake reads the files
+    check_profile(request.profile)
     if WATCHED in os.environ:
         return _run_watched(request, progress)
     if request.pause_s:

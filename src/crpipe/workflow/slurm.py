@@ -87,8 +87,14 @@ def step_options(job: Any, steps: ModuleType) -> str:
 
 def node_call(job: Any, python: str, srun: str, latency_wait: float) -> str:
     """Format the call that runs a job's command on a node."""
+    return shlex.join(node_words(job, python, srun, latency_wait))
+
+
+def node_words(job: Any, python: str, srun: str | None, latency_wait: float) -> list[str]:
+    """Return the words of that call; srun: its options, or None where there is no srun."""
     job_plan = {
         "srun": srun,
+        "folder": str(Path.cwd()),
         "command": job.shellcmd,
         "input": list(map(str, job.input)),
         "output": list(map(str, job.output)),
@@ -97,5 +103,4 @@ def node_call(job: Any, python: str, srun: str, latency_wait: float) -> str:
         "threads": job.threads,
         "latency_wait": latency_wait,
     }
-    words = (python, "-I", "-S", str(Path(node_job.__file__)), node_job.pack(job_plan))
-    return shlex.join(words)
+    return [python, "-I", "-S", str(Path(node_job.__file__)), node_job.pack(job_plan)]

@@ -66,6 +66,14 @@ def test_options_become_keys(call, tmp_path, data):
     assert tree["ranges"] == {"first": 4, "last": 7, "size": 4}
 
 
+def test_a_profile_is_added_to_a_campaign_that_is_there(call, tmp_path, data):
+    call("init", "--workload", "muons", "--uri", "data/{range}/*.parquet", "--yes")
+    before = (tmp_path / "crpipe.yaml").read_text()
+    call("init", "--profile", "htcondor")
+    assert (tmp_path / "crpipe.yaml").read_text() == before
+    assert (tmp_path / "htcondor" / "config.yaml").exists()
+
+
 def test_a_typo_writes_nothing(call, tmp_path, data):
     with pytest.raises(ConfigError, match="did you mean"):
         call("init", "trial", "--workload", "muons", "--uri", f"{tmp_path}/dato/*.parquet", "--yes")

@@ -126,6 +126,21 @@ def test_a_job_that_slurm_refuses_is_reported_in_slurms_words(campaign):
     assert line.endswith("Requested node configuration is not available")
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Job 4 with HTCondor Cluster ID 5 is held: Error from slot1@n1: no disk there",
+        "HTCondor job 5. Hold reason: Error from slot1@n1: No 'x' with arguments -I job: 7: No disk there",
+    ],
+)
+def test_a_job_that_htcondor_holds_is_reported_in_its_words(campaign, message):
+    (line, log, *_) = explain(campaign.paths(), said(campaign, message), {})
+    assert line.startswith(f"train {NAME}: HTCondor held the job: Error from slot1@n1: ")
+    assert line.lower().endswith("no disk there")
+    assert "with arguments" not in line
+    assert log.endswith("HTCondor job 5")
+
+
 def test_a_failure_that_a_retry_repaired_is_not_reported(campaign):
     text = said(campaign, ENDED.format(state="FAILED"))
     assert len(list(failures_in(text))) == 1

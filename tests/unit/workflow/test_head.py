@@ -15,6 +15,7 @@ from crpipe.core import lease
 from crpipe.core.errors import ConfigError, DiskError, LeaseError
 from crpipe.core.lease import Mount
 from crpipe.core.paths import Paths
+from crpipe.report.htcondor_queue import LOG
 from crpipe.report.slurm_queue import LOGS
 from crpipe.workflow import head
 from crpipe.workflow.head import (
@@ -216,6 +217,7 @@ exit 0
 """
 
 
+CONDOR_RM = 'echo "$@" >> removed; echo "[]" > answer\n'
 SCANCEL = 'echo "$@" >> cancelled; for job in "$@"; do mv "queue/$job" "ending-$job"; done\n'
 
 
@@ -239,6 +241,22 @@ def test_orphans_are_cancelled_and_gone_before_anything_else_begins(queue, tmp_p
     assert said == ["A workflow in this directory was killed: cancelling its Slurm jobs 7 8."]
     assert (tmp_path / "cancelled").read_text() == "7 8\n"
     assert list(queue.iterdir()) == []
+
+
+def test_orphans_in_another_queue_are_cancelled_there(queue, tmp_path, monkeypatch):
+    rows = [
+        {"ClusterId": 9, "JobStatus": 2, "JobBatchName": "train-1", "Iwd": str(tmp_path), "UserLog": str(LOG)}
+    ]
+    LOG.parent.mkdir(parents=True)
+    LOG.touch()
+    (tmp_path / "answer").write_text(json.dumps(rows))
+    answers = {"squeue": "exit 0\n", "condor_q": "cat answer\n", "condor_rm": CONDOR_RM}
+    put_programs(tmp_path / "others", monkeypatch, **answers)
+    said = []
+    assert jobs_left("9", said.append) == ["9"]  # the number of a Slurm job
+    cancel_orphans("9", said.append)
+    assert said == ["A workflow in this directory was killed: cancelling its HTCondor jobs 9."]
+    assert (tmp_path / "removed").read_text() == "9\n"
 
 
 def test_the_job_that_the_workflow_itself_is_lives_on(queue, tmp_path):

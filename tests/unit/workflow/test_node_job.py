@@ -17,6 +17,7 @@ from crpipe.workflow.node_job import command_environment, pack, prepare, step_en
 def job(tmp_path):
     return {
         "srun": "-n1",
+        "folder": str(tmp_path),
         "command": "true",
         "input": [],
         "output": [str(tmp_path / "made" / "out")],
@@ -105,6 +106,20 @@ def test_a_signal_leaves_the_end_to_the_command(job, tmp_path):
     os.killpg(process.pid, signal.SIGTERM)  # as Slurm does
     assert process.communicate(timeout=30)[0].endswith("saved\n")
     assert process.returncode == 75
+
+
+@pytest.mark.parametrize(("srun", "times"), [(None, 1), ("-n1", 0)])
+def test_a_signal_is_passed_on_where_no_srun_does_that(job, tmp_path, srun, times):
+    """HTCondor signals the first process alone; the job's folder is the command's."""
+    job |= {"srun": srun, "folder": str(tmp_path)}
+    job["command"] = "trap 'echo saved; exit 75' TERM; touch begun; for i in 1 2 3 4; do sleep 0.2; done"
+    words = [sys.executable, "-I", "-S", node_job.__file__, pack(job), *(["inside"] if srun else [])]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd="/")
+    while not (tmp_path / "begun").exists():
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=30)[0].count("saved\n") == times
+    assert process.returncode == (75 if times else 0)
 
 
 def test_a_step_keeps_of_slurm_what_names_its_job():

@@ -22,6 +22,7 @@ from crpipe.workflow.run import (
     RetryPolicy,
     RunRequest,
     WorkflowEnd,
+    check_profile,
     describe_end,
     next_links,
     run_snakemake,
@@ -115,6 +116,20 @@ def test_of_a_wrong_option_the_error_alone_is_printed(words, code, line, capsys)
     assert run_snakemake([*words, "--logger", "crpipe"], screen) == code
     assert screen == [line]
     assert capsys.readouterr().err == ""
+
+
+def test_a_profile_that_is_not_here_is_named_with_the_command_that_writes_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "own"))
+    with pytest.raises(ConfigError) as raised:
+        check_profile("htcondor")
+    assert str(raised.value) == (
+        f"--profile htcondor: no folder htcondor in {tmp_path}; write it: crpipe init --profile htcondor"
+    )
+    check_profile("")
+    check_profile("of-a-friend")
+    (tmp_path / "own" / "snakemake" / "htcondor").mkdir(parents=True)
+    check_profile("htcondor")
 
 
 def test_a_snakemake_that_is_not_there_is_named_with_the_command_that_installs_it(monkeypatch):
