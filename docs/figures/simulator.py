@@ -216,7 +216,7 @@ def main() -> None:
     if sys.argv[1:] == ["ratios"]:
         ratios()
         return
-    with style(), figures_of(FigureContext(copies=False)):
+    with style(), figures_of(FigureContext(formats=(".svg",))):
         figure = new_figure(9.5)
         for panel, axes in zip(PANELS, figure.subplots(3, 2).ravel(), strict=True):
             panel(axes)

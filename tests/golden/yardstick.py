@@ -37,7 +37,9 @@ _PASSING = (
 )
 _PASSING_STEMS = ("throughput",)
 _PASSING_SUFFIXES = (".log", ".part")
-_MEASURED = "seconds|hours|time|per_second|free|disk|pid|left|usage|memory|training|data|raw|more_at_peak"
+_MEASURED = (
+    "seconds|hours|time|per_second|free|disk|budget|pid|left|usage|memory|training|data|raw|more_at_peak"
+)
 _MASKS = (
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?( UTC|Z|[+-]\d\d:?\d\d)?"), "TIME"),
     (re.compile(r"\d{4}-\d\d-\d\d"), "DAY"),
@@ -45,6 +47,7 @@ _MASKS = (
     (re.compile(rf"(\"(?:[a-z_]*(?:{_MEASURED})[a-z_]*|[a-z_]+_s)\": )[\d.e+-]+"), r"\1NUMBER"),
     (re.compile(r"^\w+ +\d+%  .*\n", re.MULTILINE), ""),
     (re.compile(r"(\(\w+/\w+\.py, line )\d+"), r"\1NUMBER"),
+    (re.compile(r"about [^,]+ of training, at [\d,.]+ events/s"), "about LONG at RATE"),
     (re.compile(r"\d+(\.\d+)? ?(seconds|minutes|hours|[kMGT]iB free|s\b)"), "LONG"),
 )  # fmt: skip
 MACHINE = f"python {sys.version_info.major}.{sys.version_info.minor} {platform.machine()} numerics"

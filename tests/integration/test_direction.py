@@ -6,7 +6,6 @@ The files are simulated, in the schemas of the public sample.
 import json
 import os
 import re
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -230,12 +229,3 @@ def test_other_sensors_than_the_geometry_has_are_refused_before_training(begun, 
     campaign.configure(changed(SETTINGS, source__tables={"meta": "kaggle/train_meta.parquet"}))
     refused = replace(campaign).crpipe("config", "check")
     assert "source.tables: the table geometry is missing" in refused.stderr
-
-
-def test_two_ranks_train_on_every_event_once(finished, tmp_path):
-    campaign = finished.untrained(tmp_path / "campaign")
-    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
-    done = campaign.process(*torchrun, "-m", "crpipe", "train", LINKS[0])
-    assert done.returncode == 0, done.stderr
-    receipt = read_json(campaign.run / "ranges" / f"{LINKS[0]}.json")
-    assert receipt["events"] == sum(ledger["events"]["train"] for ledger in ledgers(campaign))

@@ -14,7 +14,6 @@ from crpipe.campaign.raw_files import read_manifest, write_manifest
 from named import READERS
 from raw_files import write_parquet
 from runs import RANGES, Campaign, job_of, kill, wait_for
-from same_results import same_result
 
 pytestmark = pytest.mark.timeout(900)
 RANGE = RANGES[0]
@@ -75,8 +74,8 @@ def test_a_copy_without_times_goes_on_to_the_same_bytes(split, finished, tmp_pat
     subprocess.run(command, shell=True, cwd=split.folder, check=True)
     copy = Campaign(tmp_path / "copy")
     assert {"stage", "split", "list_range"}.isdisjoint(copy.jobs(""))
-    copy.snakemake()
-    same_result(copy, finished)
+    copy.snakemake("train_outliers")
+    assert copy.receipts() == finished.receipts()
 
 
 def change(path, **keys):

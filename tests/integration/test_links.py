@@ -1,11 +1,10 @@
 """Links of several ranges, rounds, and campaigns that grow: real Snakemake, real jobs, tiny data."""
 
 import json
-import time
 
 import pytest
 
-from runs import RANGES, children, flipped, kill
+from runs import RANGES, flipped
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -28,15 +27,6 @@ def figure_of_the_chain(campaign):
     """Draw the only evaluation that there is."""
     assert campaign.crpipe("figures", "--progress").returncode == 0
     return (campaign.run / "figures" / "progress.svg").read_text()
-
-
-@pytest.fixture(scope="module")
-def whole(split, tmp_path_factory):
-    """All ranges in one link, trained without any disturbance."""
-    campaign = split.copy(tmp_path_factory.mktemp("whole") / "campaign")
-    campaign.change(train={"ranges_per_link": 0, "passes_per_link": 12})
-    campaign.snakemake("train_all")
-    return campaign
 
 
 @pytest.fixture(scope="module")
@@ -83,36 +73,6 @@ def test_two_ranges_in_a_link_over_two_rounds_are_one_command(begun):
     assert "4 of 4 links trained" in text
     assert f"{REST}.2" in text
     assert "links of the chain trained on, of 5" in figure_of_the_chain(begun)
-
-
-def test_a_link_of_all_ranges_sees_every_event_and_again_does_nothing(whole):
-    receipt = whole.receipts([WHOLE])[WHOLE]
-    assert receipt["ranges"] == list(RANGES)
-    assert receipt["events"] == 12 * bulk(whole)
-    assert whole.jobs("train_all") == {}
-
-
-def test_killed_inside_a_link_of_several_ranges_it_ends_in_the_same_bytes(whole, split, tmp_path):
-    campaign = split.copy(tmp_path / "campaign")
-    campaign.change(train={"ranges_per_link": 0, "passes_per_link": 12})
-    store = campaign.run / "store" / WHOLE
-    with campaign.running("train_all") as head:
-        deadline = time.monotonic() + 300
-        while not list(store.glob("snapshot-*.pt")) and time.monotonic() < deadline:
-            assert head.poll() is None
-            time.sleep(0.02)
-        for process in [head, *children(head)]:
-            kill(process)
-        head.wait()
-    assert not (campaign.run / "ranges" / f"{WHOLE}.json").exists()
-    assert list(store.glob("snapshot-*.pt"))
-    campaign.snakemake("train_all")
-    assert campaign.times("start", "train").keys() == {WHOLE}
-    theirs, ours = whole.contents(), campaign.contents()
-    differ = [
-        name for name in theirs if not name.endswith("metrics.jsonl") and theirs[name] != ours.get(name)
-    ]
-    assert differ == []
 
 
 def test_a_bad_range_inside_a_link_is_skipped_by_name(split, tmp_path):

@@ -3,8 +3,10 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,52 @@ def test_a_pack_needs_no_network_no_home_and_no_rights(split, whole, tmp_path):
         done = campaign.crpipe("unpack", f"{node}/out.tar")
         assert done.returncode == 0, done.stderr
     assert results(campaign) == whole
+
+
+def on_node(node, *, stop=False):
+    """Run what HTCondor runs in a sandbox, where its pack is at the path that it has beside the campaign."""
+    script = REPOSITORY / "workflow" / "scripts" / "on-node"
+    variables = environment({"PATH": os.pathsep.join([str(BIN), "/usr/bin", "/bin"])})
+    with subprocess.Popen([script], cwd=node, env=variables, stderr=subprocess.PIPE, text=True) as job:
+        while stop and job.poll() is None and not list(node.rglob("config.json")):
+            time.sleep(0.01)
+        if stop:
+            job.send_signal(signal.SIGTERM)
+        _, said = job.communicate()
+    return job.returncode, said
+
+
+def test_the_script_of_a_node_passes_signals_and_exit_codes_on(split, whole, tmp_path):
+    campaign = split.copy(tmp_path / "campaign")
+    place = Path("runs/tiny/packs")
+    nodes = [tmp_path / f"node-{number}" for number in range(2)]
+    for node in nodes:
+        (node / place).mkdir(parents=True)
+        done = campaign.crpipe("pack", FIRST, "--out", node / place / f"{FIRST}.in.tar")
+        assert done.returncode == 0, done.stderr
+    code, said = on_node(nodes[0], stop=True)
+    assert (code, (nodes[0] / "state.tar").exists()) == (85, True), said
+    (nodes[0] / "state.tar").rename(nodes[1] / "state.tar")
+    code, said = on_node(nodes[1])
+    assert code == 0, said
+    done = campaign.crpipe("unpack", nodes[1] / place / f"{FIRST}.out.tar")
+    assert done.returncode == 0, done.stderr
+    assert results(campaign) == whole
+
+
+def test_the_script_of_a_node_splits_a_range(split, tmp_path):
+    """A failure, too, ends with 0: its result is delivered, and unpack raises it."""
+    campaign, node = split.copy(tmp_path / "campaign"), tmp_path / "node"
+    (node / "results/packs/ranges").mkdir(parents=True)
+    pack = node / "results/packs/ranges" / f"{FIRST}.in.tar"
+    assert campaign.crpipe("pack", FIRST, "--data", "--out", pack).returncode == 0
+    whole = pack.read_bytes()
+    for content, exit_code in ((whole, 0), (whole[:-1000], 65)):
+        pack.write_bytes(content)
+        code, said = on_node(node)
+        assert code == 0, said
+        done = campaign.crpipe("unpack", pack.with_name(f"{FIRST}.out.tar"))
+        assert done.returncode == exit_code, done.stderr
 
 
 SAME = ("shards", "outliers", "multiplicity", "ledgers", "manifests", "store", "ranges")

@@ -20,7 +20,7 @@ from runs import RANGES, Campaign
 
 pytestmark = [pytest.mark.compiler, pytest.mark.timeout(7200)]
 
-COUNT = int(os.environ.get("CRPIPE_CUTS", "8"))
+COUNT = int(os.environ.get("CRPIPE_CUTS", "5"))
 SEED = int(os.environ.get("CRPIPE_CUT_SEED", "1"))
 FIRST = RANGES[0]
 # The workflow runs a verb while one of its outputs is missing.

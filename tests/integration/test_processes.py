@@ -36,14 +36,15 @@ def written(campaign):
 
 def test_two_processes_killed_in_a_chain_end_with_the_same_bytes(split, tmp_path):
     calm, killed = (in_two_processes(split, tmp_path / name) for name in ("calm", "killed"))
-    calm.snakemake("train_all")
-    with killed.running("train_all") as head:
+    target = f"runs/tiny/ranges/{RANGES[1]}.json"
+    calm.snakemake(target)
+    with killed.running(target) as head:
         assert wait_for(lambda: [*killed.run.glob("store/*/snapshot-*")], head)
         kill(wait_for(lambda: second_rank(head), head))
         head.wait()
-    killed.snakemake("train_all")
+    killed.snakemake(target)
     attempts = [row for row in killed.journal() if row["what"] == "start" and row.get("verb") == "train"]
-    assert len(attempts) > len(RANGES)
+    assert len(attempts) > 2
     assert written(killed) == written(calm)
     assert any(re.match(r"store/.*\.pt", name) for name in written(calm))
     assert {row["ranks"] for row in killed.journal() if row["what"] == "machine"} == {2}

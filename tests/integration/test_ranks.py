@@ -75,38 +75,28 @@ def test_a_training_started_by_hand_has_the_processes_of_its_configuration(tmp_p
     assert found[0]["model"] == found[1]["model"]
 
 
-def test_any_number_of_ranks_sees_the_same_validation_numbers(tmp_path):
-    found = []
+def test_any_number_of_ranks_fits_calibrates_and_judges_alike(tmp_path):
+    """One rank fits; each measures its blocks of the sample, and of the held-out events."""
+    found, fitted = [], []
     for ranks in (1, 2, 3):
         root = tmp_path / str(ranks)
-        site = {"validate_every": 5, "validate_events": 50, "monitor": "score"}
+        site = {"validate_every": 5, "validate_events": 50, "monitor": "score", "workload": "toy:FittedToy"}
         load = {"batch_size": 7}  # many blocks, not the same number on every rank
         config = toy_config(root, model={"rate": 0.0}, train=site, load=load)
-        train(config, root, ranks=ranks)
+        weights = train(config, root, ranks=ranks)[1]["model"]
+        fitted.append({name: each.tolist() for name, each in weights.items() if name.startswith("fitted.")})
         rows = read_metrics(config.paths().store(FIRST) / "metrics.jsonl")
         found.append([row for row in rows if "validation/score" in row][-1])
         best = json.loads(config.paths().best_receipt(FIRST).read_text())
         assert best["metric"] == "score"
+    assert fitted[0] == fitted[1] == fitted[2]
+    assert (fitted[0]["fitted.events"], fitted[0]["fitted.calibrated"]) == (70, 45)
     names = [name for name in found[0] if name.startswith("validation/")]
     assert {"validation/critic/loss", "validation/generator/loss", "validation/drawn"} <= {*names}
     for other in found[1:]:
         assert {name: other[name] for name in names} == pytest.approx(
             {name: found[0][name] for name in names}, rel=1e-6
         )
-
-
-def test_any_number_of_ranks_fits_and_calibrates_alike(tmp_path):
-    """One rank fits; each measures its blocks of the sample."""
-    fitted = []
-    for ranks in (1, 2):
-        root = tmp_path / str(ranks)
-        config = toy_config(
-            root, model={"rate": 0.0}, train={"workload": "toy:FittedToy"}, load={"batch_size": 7}
-        )
-        weights = train(config, root, ranks=ranks)[1]["model"]
-        fitted.append({name: each.tolist() for name, each in weights.items() if name.startswith("fitted.")})
-    assert fitted[0] == fitted[1]
-    assert (fitted[0]["fitted.events"], fitted[0]["fitted.calibrated"]) == (70, 45)
 
 
 def test_ranks_stop_early_together(tmp_path):

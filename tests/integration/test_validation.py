@@ -42,17 +42,17 @@ def results(campaign):
 
 def test_a_killed_campaign_with_validation_ends_with_the_same_bytes(split, tmp_path):
     calm, killed = judged(split, tmp_path / "calm"), judged(split, tmp_path / "killed")
-    calm.snakemake()
+    calm.snakemake("train_outliers")
     best = killed.run / "ranges" / f"{LINKS[1]}.best.json"
 
-    with killed.running() as head:
+    with killed.running("train_outliers") as head:
         while head.poll() is None and not best.exists():
             time.sleep(0.02)
         for process in children(head):
             if verb_of(process) == "train":
                 kill(process)
         head.wait()
-    killed.snakemake()
+    killed.snakemake("train_outliers")
     attempts = [row for row in killed.journal() if row["what"] == "start" and row.get("verb") == "train"]
     assert len(attempts) > len(LINKS)
     assert results(killed) == results(calm)

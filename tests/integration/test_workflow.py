@@ -69,9 +69,9 @@ def test_data_alone_never_trains_and_training_never_stages_again(split, tmp_path
     campaign = split.copy(tmp_path / "campaign")
     assert not campaign.run.exists()
     assert campaign.jobs("train_all") == {"train": 3, "train_all": 1}
-    campaign.snakemake("train_all")
+    campaign.snakemake(f"runs/tiny/ranges/{RANGES[0]}.json")
     assert set(campaign.times("start", "stage").values()) == set(split.times("start", "stage").values())
-    assert campaign.jobs("outliers_consolidated train_all") == {}
+    assert campaign.jobs("outliers_consolidated train_all") == {"train": 2, "train_all": 1}
 
 
 def test_a_finished_campaign_has_nothing_to_do_for_any_target(finished):
@@ -323,12 +323,9 @@ def test_the_page_of_a_campaign_shows_quality_jobs_and_versions(finished, tmp_pa
     assert "<td>train.passes_per_link</td><td>6</td><td>1</td>" in page.replace("\n", "")
 
 
-def test_progress_evaluates_every_checkpoint_and_draws_the_chain(finished, tmp_path):
-    campaign = finished.copy(tmp_path / "campaign")
-    assert campaign.jobs("progress") == {"evaluate": len(RANGES), "progress": 1}
-    campaign.snakemake("progress")
-    assert "links of the chain trained on, of 4" in (campaign.run / "figures" / "progress.svg").read_text()
-    assert campaign.jobs("all") == {}
+def test_progress_evaluates_every_checkpoint(finished):
+    """It does in tests/outside/test_campaigns.py."""
+    assert finished.jobs("progress") == {"evaluate": len(RANGES), "progress": 1}
 
 
 def test_lint_finds_nothing(begun):
@@ -410,8 +407,8 @@ def test_every_path_in_a_shell_line_is_quoted():
 
 def test_a_uri_with_a_range_may_be_given_on_the_command_line(begun):
     """Snakemake takes braces in the parameters of a rule for its wildcards."""
-    for name in RANGES:
-        begun.crpipe("simulate", name, "--out", f"raw/{name}")
+    begun.change(ranges={"last": 1})
+    begun.crpipe("simulate", RANGES[0], "--out", f"raw/{RANGES[0]}")
     shutil.copy(begun.folder / "config" / "tiny.yaml", begun.folder / "crpipe.yaml")
     words = ["run", "outliers_consolidated", "--set", "source.uri=raw/{range}/*.parquet"]
     done = subprocess.run(

@@ -169,8 +169,12 @@ def test_metrics_are_shown_by_their_titles_or_else_all_of_them(name, words, requ
     campaign = request.getfixturevalue(name)
     summary = " ".join(campaign.say("summary").replace("│", " ").split())
     assert all(word in summary for word in words)
+    assert campaign.jobs("progress") == {"evaluate": len(LINKS[name]) - 1, "progress": 1}
     campaign.snakemake("progress")
-    assert words[0] in (campaign.run / "figures" / "progress.svg").read_text()
+    figure = (campaign.run / "figures" / "progress.svg").read_text()
+    assert words[0] in figure
+    assert f"links of the chain trained on, of {len(LINKS[name])}" in figure
+    assert campaign.jobs("all") == {}
 
 
 # --- evaluation and prediction ---------------------------------------------------------------------------
@@ -212,11 +216,11 @@ def test_every_validation_event_has_its_prediction(finished, kind):
         assert str(table.schema.field("event_id").type) == "uint64"
 
 
-@pytest.mark.parametrize("ending", ["parquet", "csv"])
-def test_a_raw_file_is_predicted(finished, kind, tmp_path, ending):
+def test_a_raw_file_is_predicted(finished, kind, tmp_path):
     raw = finished.folder / RAW[kind]
     if not raw.exists():
         finished.say("simulate", RANGES[0], "--out", str(raw.parent))
+    ending = {"hits": "csv", "tiles": "parquet"}[kind]
     out = tmp_path / f"predicted.{ending}"
     receipt = finished.run / "ranges" / f"{LINKS[kind][-1]}.json"
     finished.say("predict", "--checkpoint", str(receipt), "--in", str(raw), "--out", str(out))
@@ -294,8 +298,8 @@ def test_status_and_data_verbs_never_import_torch(finished, kind):
     assert not {"torch", "hitlab.model", "tilelab.model"} & modules
 
 
-def test_who_has_not_the_package_sees_the_same(finished, tmp_path):
-    campaign = finished.copy(tmp_path / "copy")
+def test_who_has_not_the_package_sees_the_same(hits, tmp_path):
+    campaign = hits.copy(tmp_path / "copy")
     alone = Lab(campaign.folder, {"PYTHONPATH": ""})
     for words in (("summary",), ("summary", "--json"), ("check",), ("compare", "first"), ("status", "--all")):
         with_it, without = (re.sub(r".* free\b", "", each.say(*words)) for each in (campaign, alone))

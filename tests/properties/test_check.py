@@ -16,7 +16,7 @@ from checked import FIRST, cut, edit, edit_rows, flip, swap
 UNPROVEN = {"uri", "mtime"}
 NOT_READ = ("journal.jsonl", "lease", "metrics.jsonl", "init_from.json")
 EXAMPLES = settings(
-    max_examples=int(os.environ.get("CRPIPE_DAMAGES", "60")),
+    max_examples=int(os.environ.get("CRPIPE_DAMAGES", "30")),
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )

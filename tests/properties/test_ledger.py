@@ -112,7 +112,7 @@ def test_every_event_and_muon_is_accounted_for(files, keys):
             primaries[role] = {ids for _, ids, _ in rows}
             for place, _, muons in rows:
                 assert place not in found
-                assert (len(muons) > keys["split.threshold"]) == (role in LARGE_ROLES)
+                assert (len(muons) > keys["split.outlier_above"]) == (role in LARGE_ROLES)
                 found[place] = muons
         for one, two in itertools.combinations(PARTS, 2):
             known, other = (

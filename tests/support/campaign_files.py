@@ -27,7 +27,10 @@ from crpipe.split.ledger import staged_sums
 from named import READERS, SIMULATOR
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from crpipe.report.run_time import Rate
 
 STEPS = 400
 LOG_STEPS = 20
@@ -95,10 +98,10 @@ class CampaignFiles:
         """The state of the campaign as it is now."""
         return CampaignState.read(self.campaign)
 
-    def plan(self, seen: SourceLook | None = None) -> Plan:
+    def plan(self, seen: SourceLook | None = None, measure: Callable[[], Rate] | None = None) -> Plan:
         """The plan as `crpipe plan` makes it."""
         campaign = Campaign.open(self.config, "either")
-        return Plan.of(campaign, planned_workload(self.config), seen or SourceLook())
+        return Plan.of(campaign, planned_workload(self.config), seen or SourceLook(), measure)
 
     def name(self, index: int) -> str:
         return str(self.config.all_ranges()[index])

@@ -79,6 +79,7 @@ LEFT_OUT = {
     "config default, config schema, config table, steps": "print what is in the package",
     "pack, unpack": "tests/unit/packs damages and kills them; a fault in a write is that of atomic_write",
     "logs": "prints logs of Snakemake's jobs",
+    "checksum": "asks a source about one file",
     "token": "reads and writes in the home directory only",
     "tb merge": "reads event files that TensorBoard reads",
 }

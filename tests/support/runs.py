@@ -229,7 +229,7 @@ def wait_for(condition, head, seconds=500.0):
         found = condition()
         if found:
             return found
-        time.sleep(0.02)
+        time.sleep(0.05)
     return None
 
 

@@ -25,6 +25,7 @@ from crpipe.source.local import LocalSource
 from crpipe.source.pelican import login, tokens
 from crpipe.source.pelican.director import Namespace
 from crpipe.source.pelican.download import PartialFile
+from crpipe.source.uris import SourceOptions
 from loopback import origin
 from loopback.credentials import write_certificates, write_issuer
 from loopback.federation import LoopbackFederation
@@ -84,7 +85,7 @@ def copy(folder):
 
 
 def prove(folder):
-    with VerificationLog(folder, require_checksum=False) as proofs:
+    with VerificationLog(folder, SourceOptions(require_checksum=False)) as proofs:
         proofs.add(Entry("a", "pelican://h/a", 4, None), Verification(4, "0", "crc32c", "size-only"))
 
 

@@ -34,6 +34,7 @@ STAGED: State = "staged"
 QUARANTINED: State = "quarantined"
 _SOURCE_FILES = b"source_files"  # of the Parquet file of a manifest
 SERVER_ONLY = "server-checksum"  # of the server that sent the file, where no other one names any
+LISTED = "listed-checksum"  # of the list that `source.checksums` names
 SIZE_ONLY = "size-only"  # the one way that `source.require_checksum` refuses
 NAME_BYTES = 250  # of a file's name; while it is copied, ".part" is added, and file systems end at 255
 FEW = 0.5  # of the median: ranges with fewer files are reported
@@ -49,17 +50,27 @@ def lease_folder(raw: Path) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
+class ListedChecksum:
+    """What a list says of one file: algorithm, checksum in hexadecimal, and the row that says so."""
+
+    algorithm: str
+    value: str
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """One file of the source.
 
     ``path`` is its name relative to the range. ``size`` (bytes) is None for a file that is only made when it
-    is staged; ``mtime`` is None where the source does not name it.
+    is staged; ``mtime`` is None where the source does not name it. ``listed`` is in no manifest.
     """
 
     path: str
     uri: str
     size: int | None
     mtime: datetime | None
+    listed: ListedChecksum | None = None
 
     def row(self) -> dict[str, Any]:
         """The entry as column values; `dataclasses.asdict` would copy each of them, which costs more."""
@@ -70,9 +81,10 @@ class Entry:
 class Verification:
     """How a copy was verified: size in bytes, checksum in hexadecimal, what it was compared with.
 
-    ``verified`` is source-checksum (the source named the checksum), server-checksum (only the server that
-    sent the file named it; a cache that keeps an old file names its checksum), copy-compare (source and copy
-    were both read), generated (made here, nothing to compare with) or size-only.
+    ``verified`` is listed-checksum (that of a list), source-checksum (the source named the checksum),
+    server-checksum (only the server that sent the file named it; a cache that keeps an old file names its
+    checksum), copy-compare (source and copy were both read), generated (made here, nothing to compare with)
+    or size-only.
     """
 
     size: int

@@ -17,6 +17,7 @@ from crpipe.cli import importing
 from crpipe.cli.terminal import Settings, Terminal, show
 from crpipe.cli.verbs import VerbGroup, declare
 from crpipe.config.files import way_to_campaign
+from crpipe.core.causes import plugin_errors
 from crpipe.core.errors import (
     AccessError,
     ConfigError,
@@ -33,6 +34,8 @@ from crpipe.core.errors import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from crpipe.campaign.campaign import Campaign
+    from crpipe.report.run_time import Rate
     from crpipe.setup.init import Answers
 
 # Handlers import what they call: a verb pays for its own libraries only (`status` starts without torch).
@@ -343,7 +346,7 @@ def plan(
     checked = check_fit(config)
     campaign = Campaign.open(config, "either")
     seen = look_at_source(campaign, offline=offline)
-    planned = Plan.of(campaign, planned_workload(config), seen)
+    planned = Plan.of(campaign, planned_workload(config), seen, partial(_rate, campaign))
     if as_json:
         print(json.dumps(describe_plan(planned), indent=1))
     else:
@@ -357,6 +360,15 @@ def plan(
         print(path, file=sys.stderr if as_json else sys.stdout)
     if seen.problems:
         raise SourceError("\n".join(["the workflow would fail:", *seen.problems]))
+
+
+def _rate(campaign: Campaign) -> Rate:
+    """Measure events a second on what `plan --probe` would train on."""
+    with importing(), plugin_errors("crpipe plan --probe shows why no step could be measured"):
+        from crpipe.contract.probe import events_to_probe
+        from crpipe.inference.probe import measure_rate
+
+        return measure_rate(campaign, events_to_probe(campaign, (), "")[0])
 
 
 def _probe(inputs: Sequence[Path], name: str, steps: int, *, anomaly: bool, profile: Path | None) -> None:

@@ -40,7 +40,7 @@ from crpipe.core.journal import Journal
 from crpipe.core.ranges import pick
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from crpipe.campaign.campaign import Campaign
     from crpipe.config.loading import Config
@@ -191,11 +191,11 @@ def split(
     With --pack it lists and copies the range itself, in any folder, and leaves the result (or the failure) in
     --out; the raw files are deleted.
     """
-    if pack or out:
+    if pack or out or deliver:
+        files = _files_of_pack(name, pack, out, [accept_code])
         with importing():
             from crpipe.packs.ranges import split_pack
 
-        files = _files_of_pack(name, pack, out)
         with _delivered(files[1], deliver=deliver):
             split_pack(*files, Terminal())
         return
@@ -270,8 +270,8 @@ def train(
     With --pack it needs nothing but the pack, leaves the result (or the failure) in --out, and ends with 85
     when a slice is over: the same command goes on.
     """
-    if pack or out or slice_:
-        files = _files_of_pack(name, pack, out)
+    if pack or out or slice_ or deliver:
+        files = _files_of_pack(name, pack, out, [max_minutes, profile, anomaly, probe])
         with _delivered(files[1], deliver=deliver):
             _train_pack(*files, slice_, state)
         return
@@ -327,10 +327,14 @@ def _delivered(out: Path, *, deliver: bool) -> Iterator[None]:
         Terminal().message(f"crpipe: {error}; {out} holds it")
 
 
-def _files_of_pack(name: str, pack: Path | None, out: Path | None) -> tuple[Path, Path]:
-    if name or pack is None or out is None or Settings.is_given():
+def _files_of_pack(
+    name: str, pack: Path | None, out: Path | None, others: Iterable[object]
+) -> tuple[Path, Path]:
+    """Return the files of a call with a pack; refuse ``others``, options that it would ignore."""
+    if name or pack is None or out is None or Settings.is_given() or any(others):
         raise typer.BadParameter(
-            "--pack and --out go together, without a name or a configuration: the pack has both"
+            "--pack and --out go together, with --deliver, --slice and --state at most: the name and the "
+            "configuration are in the pack"
         )
     return pack, out
 
@@ -365,6 +369,10 @@ def pack(
     config = Settings.config()
     campaign = Campaign.open(config)
     if data:
+        if refer:
+            raise typer.BadParameter(
+                "--refer is for the shards of a link, and --data for a range without any"
+            )
         with importing():
             from crpipe.packs.ranges import pack_range
 

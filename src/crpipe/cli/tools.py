@@ -177,6 +177,33 @@ def token(
         raise AccessError(access.problem)
 
 
+@verb(
+    tools,
+    "checksum",
+    "pelican://host/file --compare file",
+    reads="source",
+    raises=[SourceError, AccessError, MachineError, MissingExtra],
+    page="pelican.md#ask-for-a-checksum",
+)
+def checksum(
+    uri: Annotated[
+        str, typer.Argument(help="a file of any source: pelican://, https://, root://, s3://, a path")
+    ],
+    *,
+    compare: Annotated[
+        Path | None, typer.Option(readable=False, help="a copy of it here, which must have this checksum")
+    ] = None,
+) -> None:
+    """Print the checksum that a source names of a file, as a row for `source.checksums`; compare a copy."""
+    from crpipe.source.source_checksum import ask_checksum, compare_file
+    from crpipe.source.uris import SourceOptions
+
+    config = Settings.config(options=False) if Settings.is_named() else None
+    options = SourceOptions() if config is None or config.simulates() else SourceOptions.of(config)
+    named = ask_checksum(options, uri)
+    show(str(named) if compare is None else compare_file(named, compare))
+
+
 class MergeMode(enum.StrEnum):
     """How `tb merge` brings an event file."""
 

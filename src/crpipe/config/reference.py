@@ -41,7 +41,6 @@ _BOUNDS = {
     "exclusiveMinimum": "above",
     "maximum": "at most",
     "exclusiveMaximum": "below",
-    "pattern": "matching",
 }
 
 
@@ -168,13 +167,14 @@ def legal_values(schema: Schema) -> str:
     if "$ref" in schema or schema["type"] == "null":
         return "a section" if "$ref" in schema else "null"
     if schema["type"] == "object":
-        return "names with " + legal_values(schema["additionalProperties"])
+        return "mapping of names to " + legal_values(schema["additionalProperties"])
     if schema["type"] == "array":
         inner = schema.get("items") or schema["prefixItems"][0]
         length = f"{schema['minItems']} values, each " if "minItems" in schema else "list, each "
         return length + legal_values(inner)
     bounds = [f"{word} {_number(schema[name])}" for name, word in _BOUNDS.items() if name in schema]
-    return " ".join([_TYPES[schema["type"]], ", ".join(bounds)]).strip()
+    words = "letters, digits, . _ -" if "pattern" in schema else _TYPES[schema["type"]]  # the one pattern
+    return " ".join([words, ", ".join(bounds)]).strip()
 
 
 def _number(bound: Any) -> str:

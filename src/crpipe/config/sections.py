@@ -56,8 +56,9 @@ class SourceSection(Section):
 
     uri: str = key(
         "",
-        "where the raw files are: pelican://, osdf://, file:// or a plain path, with {range} or {number} in "
-        "place of the file numbers, or a folder and a pattern; or synthetic:// for files of source.simulator",
+        "where the raw files are: a plain path, file://, pelican://, osdf://, https://, davs://, root://, "
+        "s3://, gs:// or abfs://, with {range} or {number} in place of the file numbers, or a folder and a "
+        "pattern; or synthetic:// for files of source.simulator",
         "data",
     )
     files: str = key(
@@ -95,7 +96,16 @@ class SourceSection(Section):
         "data",
     )
     max_quarantined: int = key(10, "most files of one range that may be set aside", "data", ge=0)
-    require_checksum: bool = key(False, "a file whose checksum cannot be verified is bad")
+    require_checksum: bool | None = key(
+        None,
+        "whether a file whose checksum cannot be verified is bad; null: only where neither a federation nor "
+        "this machine holds it",
+    )
+    checksums: str = key(
+        "",
+        "list of checksums that the copies must have: what sha256sum prints, or a CSV or Parquet table; one "
+        "list, or one per {range}",
+    )
     token_file: str = key(
         "", "file with the bearer token; empty: BEARER_TOKEN, BEARER_TOKEN_FILE, then WLCG's places"
     )

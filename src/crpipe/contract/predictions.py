@@ -194,7 +194,7 @@ def _score(case: Case, trained: LoadedModel, pair: tuple[Events, Any], folder: P
     """Score as an evaluation does; a truth of columns has no items."""
     truth = weighed(pair[0], case.layout.weight)
     folder.mkdir(exist_ok=True)
-    with figures_of(FigureContext("contract", copies=False)), WorkloadCall(trained.workload, "score", truth):
+    with figures_of(FigureContext("contract", (".svg",))), WorkloadCall(trained.workload, "score", truth):
         group = group_numbers([truth.columns[name] for name in case.layout.group])
         return measure(trained.workload.score(truth, pair[1], folder), group, f"{trained.name}.score")
 
@@ -226,7 +226,7 @@ def a_score_of_all_events_is_whole(case: Case) -> None:
 
 @check(KIND, slow=True)  # it makes all figures, several times
 def scores_of_model_and_baseline_are_finite(case: Case) -> None:
-    """All declared numbers, of all events and of few; figures are written; nothing is changed."""
+    """All declared numbers, of few events and of a baseline; figures are written; nothing is changed."""
     folder = case.scratch()
     trained, events = case.trained(), case.events
     predictions: dict[str, Events | Columns] = {"predictions": _predict(case, trained, events)}
@@ -239,8 +239,7 @@ def scores_of_model_and_baseline_are_finite(case: Case) -> None:
             refuse(method, "the same columns for the same events", "others")
         predictions[BASELINE] = columns
     for what, prediction in predictions.items():
-        sizes = _FEW[:1] if what == BASELINE else _FEW
-        for count in (*(few for few in sizes if few < len(events)), len(events)):
+        for count in (1, len(events)) if what == BASELINE else (few for few in _FEW if few < len(events)):
             truth, few = _sized(events, prediction, count)
             numbers = _score(case, trained, (truth, few), folder / f"{count}-{what.split()[-1]}")
             _judge(case, trained, truth, numbers, what)

@@ -1,4 +1,4 @@
-"""Checksums that data servers speak: crc32c, adler32 and md5, always compared as lower-case hexadecimal."""
+"""Checksums that data servers and lists name, always compared as lower-case hexadecimal."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Protocol
 import google_crc32c
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 OWN = "crc32c"  # what is computed when the source names nothing: the cheapest, 12 GB/s on one core
 CHUNK = 1 << 20
-_DIGITS = {"crc32c": 8, "adler32": 8, "md5": 32}
+DIGITS = {"sha512": 128, "sha256": 64, "sha1": 40, "md5": 32, "crc32c": 8, "adler32": 8, "crc32": 8}
+SHORT = ("crc32c", "adler32", "crc32")  # all of 8 digits, sometimes without leading zeros
+_SPOKEN = ("crc32c", "adler32", "md5")  # by data servers, best first
 
 
 class Digest(Protocol):
@@ -40,22 +43,25 @@ class _Crc32c:
         return f"{self._value:08x}"
 
 
-class _Adler32:
-    def __init__(self) -> None:
-        self._value = 1
+class _Zlib:
+    def __init__(self, extend: Callable[[bytes, int], int], start: int) -> None:
+        self._extend = extend
+        self._value = start
 
     def update(self, data: bytes) -> None:
-        self._value = zlib.adler32(data, self._value)
+        self._value = self._extend(data, self._value)
 
     def hexdigest(self) -> str:
         return f"{self._value:08x}"
 
 
 def new(algorithm: str) -> Digest:
-    """Start a checksum; ``algorithm`` is crc32c, adler32 or md5."""
-    if algorithm == "md5":
-        return hashlib.md5(usedforsecurity=False)
-    return _Crc32c() if algorithm == "crc32c" else _Adler32()
+    """Start a checksum; ``algorithm`` is one of DIGITS."""
+    if algorithm not in SHORT:
+        return hashlib.new(algorithm, usedforsecurity=False)
+    if algorithm == "crc32c":
+        return _Crc32c()
+    return _Zlib(zlib.adler32, 1) if algorithm == "adler32" else _Zlib(zlib.crc32, 0)
 
 
 def of_file(path: Path, algorithm: str) -> str:
@@ -74,12 +80,17 @@ def parse(header: str) -> tuple[str, str] | None:
     comes in hexadecimal, sometimes without leading zeros; md5 in base64 (RFC 3230).
     """
     digests = dict(part.strip().partition("=")[::2] for part in header.split(","))
-    for algorithm, digits in _DIGITS.items():
+    for algorithm in _SPOKEN:
         value = next((text for name, text in digests.items() if name.strip().lower() == algorithm), "")
-        plain = _hexadecimal(value.strip(), digits)
+        plain = decode(algorithm, value)
         if plain:
             return algorithm, plain
     return None
+
+
+def decode(algorithm: str, value: str) -> str:
+    """Read a checksum in base64 or hexadecimal as lower-case hexadecimal; empty when it is none."""
+    return _hexadecimal(value.strip(), DIGITS[algorithm])
 
 
 def _hexadecimal(value: str, digits: int) -> str:

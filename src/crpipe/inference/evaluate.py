@@ -277,7 +277,7 @@ def _evaluate(evaluation: _Evaluation, progress: Progress) -> None:
 
 
 def _scores(evaluation: _Evaluation, compared: _Compared) -> dict[str, Measurement]:
-    """Score the model and what it is compared with; the floor first, because figures show it, too."""
+    """Score the model, and what it is compared with without figures; the floor first: figures name it."""
     campaign, trained, folder = evaluation.campaign, evaluation.trained, evaluation.folder
     size, step = compared.size(), trained.checkpoint["counters"]["step"]
     about = f"run {folder.parents[1].name}, {evaluation.label}, step {step:,}"
@@ -285,8 +285,8 @@ def _scores(evaluation: _Evaluation, compared: _Compared) -> dict[str, Measureme
     scores = {}
     floor = _floor(campaign.config, compared)
     if floor is not None:
-        kind, heading, other = floor
-        with figures_of(FigureContext(f"{heading}: {about}", copies=False)):
+        kind, other = floor
+        with figures_of(FigureContext(formats=())):
             scores[kind] = _score(trained, other, folder / kind)
     with figures_of(FigureContext(about, floor=scores[floor[0]].numbers if floor else {})):
         values = _score(trained, compared, folder)
@@ -298,13 +298,13 @@ def _scores(evaluation: _Evaluation, compared: _Compared) -> dict[str, Measureme
             values = replace(values, numbers=values.numbers | shown)
     if compared.baseline is not None:
         baseline = replace(compared, prediction=compared.baseline)
-        with figures_of(FigureContext(f"baseline: {about}", copies=False)):
+        with figures_of(FigureContext(formats=())):
             scores["baseline"] = _score(trained, baseline, folder / "baseline")
     return {"values": values, **scores}
 
 
-def _floor(config: Config, compared: _Compared) -> tuple[str, str, _Compared] | None:
-    """Return what a perfect generator would reach: its name, in words, and what ``score`` compares.
+def _floor(config: Config, compared: _Compared) -> tuple[str, _Compared] | None:
+    """Return what a perfect generator would reach: its name, and what ``score`` compares.
 
     The same events simulated again; without a simulator, one half of the true groups in place of the
     generated ones, and the other half as the truth. None where the predictions are no whole events.
@@ -313,12 +313,12 @@ def _floor(config: Config, compared: _Compared) -> tuple[str, str, _Compared] | 
         return None
     again = _simulate_again(config, compared)
     if again is not None:
-        return "again", "simulated again", replace(compared, prediction=again, given=again)
+        return "again", replace(compared, prediction=again, given=again)
     first, second, group = halves(compared.group)
     if not len(group):
         return None
     truth, other = compared.truth.take(first), compared.truth.take(second)
-    return "halves", "halves of the truth", _Compared(truth, other, None, other, group)
+    return "halves", _Compared(truth, other, None, other, group)
 
 
 def _write_without_events(evaluation: _Evaluation, progress: Progress) -> None:

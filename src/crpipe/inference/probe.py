@@ -15,18 +15,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from crpipe.campaign.readers import open_reader
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
 from crpipe.core.ranges import pick
-from crpipe.core.text import Column, measured, number, table
+from crpipe.core.text import Column, NullProgress, measured, number, table
 from crpipe.events.batch import Cursor, regroup
 from crpipe.events.histograms import count_columns, read_histograms
 from crpipe.events.shard_manifest import open_manifest
 from crpipe.inference.inputs import RawInput
 from crpipe.loading.loader import Loader
+from crpipe.report.run_time import Rate
 from crpipe.train.answers import phases_of
 from crpipe.train.meter import Meter, Profiler
 from crpipe.train.ranks import World, find_device, use_threads
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 
 _WARM_UP = 3  # steps that are not timed: the first ones allocate and compile
 _LAST_SHARE = 20  # the loss afterwards is the mean over the last 1/20 of the steps
+_MEASURED_STEPS, _MEASURED_ITEMS = 4, 200_000  # of a measurement before a run
 _PROFILED = 10  # steps of a profile
 _CLEAR = 0.05  # a fall by a smaller share of the loss is called small
 _WIDTH = 120
@@ -90,9 +93,13 @@ class PhaseLoss:
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """What was seen: losses, milliseconds of each part of a step, skipped steps, peak memory in MiB."""
+    """What was seen: losses, milliseconds of each part of a step, skipped steps, peak memory in MiB.
+
+    events: of one step, each as often as it is drawn.
+    """
 
     steps: int
+    events: int
     losses: tuple[PhaseLoss, ...]
     parts_ms: Mapping[str, float]
     skipped: int
@@ -195,6 +202,7 @@ def probe_batch(
     last = meter.read(world) or first
     return ProbeResult(
         steps,
+        repeats * len(batch.events),
         tuple(
             PhaseLoss(name, first.get(f"{name}/loss", math.nan), last.get(f"{name}/loss", math.nan))
             for name in state.optimizers
@@ -204,6 +212,16 @@ def probe_batch(
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         torch.cuda.max_memory_allocated() / 2**20 if world.device.type == "cuda" else None,
     )
+
+
+def measure_rate(campaign: Campaign, batch: ProbeBatch) -> Rate:
+    """Train a few steps, on so much of a batch that they take seconds; return the events of a second."""
+    ends = batch.events.multiplicity.cumsum(dtype=np.int64)
+    some = max(1, int(np.searchsorted(ends, _MEASURED_ITEMS, side="right")))
+    part = replace(batch, events=batch.events.part(0, min(some, len(batch.events))).copy())
+    result = probe_batch(campaign, part, _MEASURED_STEPS, NullProgress())
+    rate = campaign.config.train.ranks * result.events / (sum(result.parts_ms.values()) / 1000)
+    return Rate(rate, f"{_MEASURED_STEPS} steps on this machine")
 
 
 def render_probe(batch: ProbeBatch, item: str, result: ProbeResult, *, anomaly: bool = False) -> str:

@@ -5,6 +5,7 @@ Equal contents give equal bytes. What comes out of a pack is what went in, or a 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import shutil
@@ -18,10 +19,11 @@ from crpipe import __version__
 from crpipe.campaign.records import PackedFile, PackRecord
 from crpipe.core.causes import is_plain
 from crpipe.core.errors import ConfigError, PackError
-from crpipe.core.files import atomic_write, digest, disk_errors, make_folder, refuse_links, sha256
+from crpipe.core.files import atomic_write, clear_tree, digest, disk_errors, make_folder, refuse_links, sha256
+from crpipe.core.lease import is_held, lease
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
 FORMAT = 1
 NAME, FAILED = "pack.json", "failed.json"
@@ -221,6 +223,21 @@ def _damaged(path: Path, why: str, remedy: str) -> PackError:
 def _is_inside(name: str) -> bool:
     parts = PurePosixPath(name).parts
     return bool(parts) and not name.startswith("/") and not {"..", "."} & {*parts} and "\0" not in name
+
+
+@contextlib.contextmanager
+def working_folder(out: Path, say: Callable[[str], None]) -> Iterator[Path]:
+    """Hold a folder beside ``out`` for the work on a pack, and delete it at the end, however that comes.
+
+    What a killed process left in it is the caller's to delete. Raise LeaseError while another one has it.
+    """
+    work = out.with_name(f".{out.name}.work")
+    try:
+        with lease(work, wait_s=0.0, say=say):
+            yield work
+    finally:
+        if not is_held(work / "lease"):
+            clear_tree(work)
 
 
 def move(source: Path, target: Path) -> None:

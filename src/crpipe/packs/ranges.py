@@ -26,6 +26,7 @@ from crpipe.packs.archive import (
     new_record,
     read_record,
     unpack_all,
+    working_folder,
     write_pack,
 )
 from crpipe.packs.links import PackFiles, open_unpacked
@@ -67,9 +68,8 @@ def split_pack(pack: Path, out: Path, progress: Progress) -> None:
     It has the result, or why there is none; the raw files are deleted. Raise PackError for a pack that is not
     what was packed, and what the three steps raise, once ``out`` holds the error.
     """
-    work = out.with_name(f".{out.name}.work")
     record = new_record(RANGE, "", "", "")
-    with lease(work, wait_s=0.0, say=progress.message):
+    with working_folder(out, progress.message) as work:
         folder = work / "campaign"
         remove_tree(folder)
         try:
@@ -97,8 +97,6 @@ def split_pack(pack: Path, out: Path, progress: Progress) -> None:
             about = new_record(RANGE_OUT, record.run, record.name, record.key)
             write_pack(out, about, {FAILED: text.encode()})
             raise
-        finally:
-            remove_tree(work)
 
 
 def _split(campaign: Campaign, name: str, progress: Progress) -> None:

@@ -34,7 +34,6 @@ from crpipe.core.errors import (
 )
 from crpipe.core.files import digest, make_folder, remove_tree, rename, sha256, write_text
 from crpipe.core.journal import JOURNAL_BYTES, tail
-from crpipe.core.lease import lease
 from crpipe.core.signals import STOP_SIGNALS
 from crpipe.packs.archive import (
     FAILED,
@@ -45,6 +44,7 @@ from crpipe.packs.archive import (
     new_record,
     read_record,
     unpack_all,
+    working_folder,
     write_pack,
 )
 from crpipe.packs.depot import Depot, fetch_referred
@@ -105,8 +105,7 @@ def train_pack(job: SlicedJob, progress: Progress) -> None:
     Raise SliceOver once the STATE is written; and what `train_link` raises, PackError for a pack that is not
     what was packed, once ``out`` holds the error.
     """
-    work = job.out.with_name(f".{job.out.name}.work")
-    with lease(work, wait_s=0.0, say=progress.message), _stopping():
+    with working_folder(job.out, progress.message) as work, _stopping():
         node = _Node(job, work, _Log(progress))
         try:
             node.run()
@@ -117,8 +116,6 @@ def train_pack(job: SlicedJob, progress: Progress) -> None:
             _ignore_signals()
             node.fail(error)
             raise
-        finally:
-            remove_tree(work)
 
 
 class _Log:

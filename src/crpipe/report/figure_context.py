@@ -11,17 +11,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
+FORMATS = (".svg", ".png", ".pdf", ".csv")
+
+
 @dataclass(frozen=True, slots=True)
 class FigureContext:
     """What whoever makes figures knows besides their data.
 
     heading: run, checkpoint and numbers of events, in one line above the figure. floor: the numbers of an
     evaluation of the same events simulated again, by name, with ``NAME_error``; empty where there are none.
-    copies: whether a figure is written as PNG, PDF and CSV, too.
+    formats: what a figure is written as; () where nobody looks at it.
     """
 
     heading: str = ""
-    copies: bool = True
+    formats: tuple[str, ...] = FORMATS
     floor: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -43,9 +46,9 @@ def heading() -> str:
     return _CONTEXT.get().heading
 
 
-def copies() -> bool:
-    """Return whether figures are written as PNG, PDF and CSV, too."""
-    return _CONTEXT.get().copies
+def formats() -> tuple[str, ...]:
+    """Return what figures are written as."""
+    return _CONTEXT.get().formats
 
 
 def floor(name: str) -> tuple[float, float] | None:

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
 from crpipe.core.files import atomic_write, write_text
-from crpipe.report.figure_context import copies, heading
+from crpipe.report.figure_context import FORMATS, formats, heading
 
 if TYPE_CHECKING:
     import contextlib
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 WIDTH = 8.0  # inches
-FORMATS = (".svg", ".png", ".pdf", ".csv")
 REAL, GENERATED, NEUTRAL = "#4a5568", "#c05621", "#2b6cb0"
 COLOURS = ("#2b6cb0", "#c05621", "#2f855a", "#805ad5", "#b83280", "#4a5568")  # of curves beside each other
 MARK = "#a0aec0"  # of lines that mark a place
@@ -133,9 +132,12 @@ def _cell(value: Any) -> str:
 def save(figure: Figure, path: Path) -> Path:
     """Write a figure as SVG to ``path``, and beside it as PNG, PDF and CSV, each atomically.
 
-    Return the path of the SVG file; a name without one of these endings gets them.
+    Return the path of the SVG file; a name without one of these endings gets them. Of what a model is only
+    compared with, nothing is written.
     """
     path = path.with_suffix(".svg") if path.suffix in FORMATS else path.with_name(f"{path.name}.svg")
+    if not formats():
+        return path
     width, height = figure.get_size_inches()
     title = heading()
     if title:
@@ -145,11 +147,11 @@ def save(figure: Figure, path: Path) -> Path:
     if engine is not None and figure.axes:  # once for all formats
         engine.execute(figure)
         figure.set_layout_engine(None)  # with "none" each format would be drawn twice
-    for suffix, metadata in _METADATA.items() if copies() else [(".svg", _METADATA[".svg"])]:
+    for suffix in (each for each in _METADATA if each in formats()):
         with atomic_write(path.with_suffix(suffix)) as part:
-            options: dict[str, Any] = {"metadata": metadata, "bbox_inches": box, "dpi": _DPI}
+            options: dict[str, Any] = {"metadata": _METADATA[suffix], "bbox_inches": box, "dpi": _DPI}
             figure.savefig(part, format=suffix[1:], **options)
-    if isinstance(figure, NotedFigure) and copies():
+    if isinstance(figure, NotedFigure) and ".csv" in formats():
         write_text(path.with_suffix(".csv"), _table(figure.rows))
     return path
 

@@ -25,7 +25,8 @@ from crpipe.core.paths import PARTS, roles_of
 from crpipe.core.text import counted, number
 from crpipe.events.shard_records import ShardManifest
 from crpipe.report.evaluations import evaluations
-from crpipe.report.figure_style import COLOURS, FORMATS, inline_svg, page_figure, page_style, style
+from crpipe.report.figure_context import FORMATS
+from crpipe.report.figure_style import COLOURS, inline_svg, page_figure, page_style, style
 from crpipe.report.figures import Chart, progress_figure
 from crpipe.report.status import last_command
 

@@ -24,11 +24,11 @@ from crpipe.report.run_time import (
 from crpipe.report.state import files_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from crpipe.campaign.campaign import Campaign
     from crpipe.report.estimates import Entry, Peak, PlannedWorkload, Ratios, SourceLook, Volume
-    from crpipe.report.run_time import EventCounts, Hours
+    from crpipe.report.run_time import EventCounts, Hours, Rate
     from crpipe.split.plausibility import ColumnValues
     from crpipe.split.preview import FileSample
 
@@ -85,8 +85,14 @@ class Plan:
     held_out: list[Entry]
 
     @classmethod
-    def of(cls, campaign: Campaign, workload: PlannedWorkload, seen: SourceLook) -> Plan:
-        """Count what is there, and estimate the rest."""
+    def of(
+        cls,
+        campaign: Campaign,
+        workload: PlannedWorkload,
+        seen: SourceLook,
+        measure: Callable[[], Rate] | None = None,
+    ) -> Plan:
+        """Count what is there, and estimate the rest; ``measure`` trains some steps where no run did yet."""
         volume, ratios = measure_volume(campaign, seen), measure_ratios(campaign)
         events, file, split = estimate_events(campaign, seen), seen.file, campaign.config.split
         fraction, expected = split.test_fraction or split.validation_fraction, None
@@ -102,7 +108,7 @@ class Plan:
             budget=campaign.raw_budget(tree_bytes(campaign.paths.raw(""))),
             events=events,
             steps=[] if events is None else steps_of_links(campaign, events, workload.per_step),
-            hours=estimate_hours(campaign, events),
+            hours=estimate_hours(campaign, events, measure),
             jobs=count_jobs(campaign),
             held_out=list(describe_held_out(campaign, workload.metrics, expected)),
         )
@@ -301,6 +307,7 @@ def _hours(hours: Hours) -> Iterator[str]:
     """Yield how long the campaign takes, at rates that were measured here."""
     if hours.rate is None:
         yield "no rate of training is measured yet; plan again once a link has trained some steps"
+        yield from textwrap.wrap(hours.why, _WIDTH)
     else:
         took = f"{number(hours.rate.events_per_s)} events/s, measured in {hours.rate.where}"
         training = "" if hours.training_s is None else f"about {duration(hours.training_s)} of training, at "

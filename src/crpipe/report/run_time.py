@@ -8,13 +8,14 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from crpipe.campaign.ledger import LedgerSums
+from crpipe.core.errors import CrpipeError
 from crpipe.core.journal import METRICS_BYTES, attempts, metric_rows, tail
 from crpipe.core.paths import HELD_OUT
 from crpipe.report.estimates import is_split, known_volume
 from crpipe.report.work_state import median_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from crpipe.campaign.campaign import Campaign
     from crpipe.core.journal import Row
@@ -49,13 +50,14 @@ class Rate:
 class Hours:
     """Seconds that the whole campaign takes, at measured rates; None where nothing was measured.
 
-    range_s: staging and splitting of one range.
+    range_s: staging and splitting of one range. why: what kept the rate of training from being measured.
     """
 
     training_s: float | None
     rate: Rate | None
     data_s: float | None
     range_s: dict[str, float]
+    why: str = ""
 
 
 def estimate_events(campaign: Campaign, seen: SourceLook) -> EventCounts | None:
@@ -106,16 +108,25 @@ def better_sizes(batch_events: int, passes: int, steps: float) -> tuple[int, int
     return batch, max(passes, min(MOST_PASSES, math.ceil(needed)))
 
 
-def estimate_hours(campaign: Campaign, events: EventCounts | None) -> Hours:
-    """Scale the rates of this run, or of another one here, to the whole campaign."""
-    rate = measured_rate(campaign.paths)
-    training = None
+def estimate_hours(
+    campaign: Campaign, events: EventCounts | None, measure: Callable[[], Rate] | None = None
+) -> Hours:
+    """Scale the rates of this run, or of another one here, to the whole campaign.
+
+    measure: trains some steps, where no run did yet; a CrpipeError of it is told.
+    """
+    rate, training, why = measured_rate(campaign.paths), None, ""
+    if rate is None and measure is not None and events is not None:
+        try:
+            rate = measure()
+        except CrpipeError as error:
+            why = " ".join(str(error).split())
     if rate is not None and events is not None:
         events_trained = sum(events.trained[name] for link in campaign.chain.links for name in link.ranges)
         training = events_trained * campaign.config.train.passes_per_link / rate.events_per_s
     range_s = _durations(attempts(campaign.paths.data_journal()))
     data = sum(range_s.values()) * len(campaign.ranges) if range_s.keys() == {*_DATA_VERBS} else None
-    return Hours(training, rate, data, range_s)
+    return Hours(training, rate, data, range_s, why)
 
 
 def measured_rate(paths: Paths) -> Rate | None:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from crpipe.campaign.raw_files import Entry, Verification
+from crpipe.campaign.raw_files import LISTED, Entry, Verification
 from crpipe.core import checksums
 from crpipe.core.causes import OF_PROGRAMS, is_plain, is_present, refuse_machine_error
 from crpipe.core.errors import AccessError, ChangedError, DiskError, OutageError, SourceError, TransferError
@@ -36,7 +36,7 @@ from crpipe.source.retries import (
     run_concurrently,
 )
 from crpipe.source.sources import open_copier
-from crpipe.source.uris import FEDERATIONS, host_and_path, scheme_of
+from crpipe.source.uris import REMOTE, place_of, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -81,11 +81,11 @@ class _ProofRow(Record):
 class VerificationLog:
     """Proofs of the copies in one range's directory; in a ``with`` block they are appended to."""
 
-    def __init__(self, folder: Path, *, require_checksum: bool) -> None:
+    def __init__(self, folder: Path, options: SourceOptions) -> None:
         self._folder = folder
+        self._options = options
         self._path = folder / _JOURNAL
         self._listing = folder / _LISTING
-        self._require_checksum = require_checksum
 
     def __enter__(self) -> Self:
         """Open the journal, for all threads that will add to it; raise DiskError."""
@@ -134,19 +134,24 @@ class VerificationLog:
             entry for entry in entries if entry.path in rows and rows[entry.path].listed == _listed(entry)
         ]
         with ThreadPoolExecutor(_THREADS) as pool:
-            sound = list(pool.map(lambda entry: self._is_sound(entry, rows[entry.path].proof), known))
-        return {entry.path: rows[entry.path].proof for entry, good in zip(known, sound, strict=True) if good}
+            proofs = list(pool.map(lambda entry: self._sound(entry, rows[entry.path].proof), known))
+        return {entry.path: proof for entry, proof in zip(known, proofs, strict=True) if proof}
 
-    def _is_sound(self, entry: Entry, proof: Verification) -> bool:
+    def _sound(self, entry: Entry, proof: Verification) -> Verification | None:
+        """Return the proof of a copy that is what was verified and what a list says; None for others."""
         file = self.file(entry.path)
-        if entry.size not in {None, proof.size} or (self._require_checksum and not proof.is_checked()):
-            return False
+        if entry.listed:
+            proof = Verification(proof.size, entry.listed.value, entry.listed.algorithm, LISTED)
+        is_enough = proof.is_checked() or not self._options.requires_checksum(entry.uri)
+        if entry.size not in {None, proof.size} or not is_enough:
+            return None
         try:
-            return file.stat().st_size == proof.size and (
+            is_same = file.stat().st_size == proof.size and (
                 checksums.of_file(file, proof.algorithm) == proof.checksum
             )
         except OSError:
-            return False
+            return None
+        return proof if is_same else None
 
     def _rows(self) -> dict[str, _ProofRow]:
         """Read the journal; a line cut by a crash, damaged, or of another version: its copy is made again."""
@@ -213,7 +218,7 @@ class Copies:
         self._options = options
         self._rules = rules
         self._progress = progress
-        self._proofs = VerificationLog(folder, require_checksum=options.require_checksum)
+        self._proofs = VerificationLog(folder, options)
         self._proofs.begin(entries)
         self.done = self._proofs.keep(entries)
         self.bad: dict[str, str] = {}
@@ -262,7 +267,7 @@ class Copies:
         """Group the wanted files by the federation (or file system) that holds them."""
         groups: dict[tuple[str, str], list[Entry]] = {}
         for entry in self._wanted:
-            groups.setdefault((scheme_of(entry.uri), host_and_path(entry.uri)[0]), []).append(entry)
+            groups.setdefault(place_of(entry.uri), []).append(entry)
         return groups
 
     async def _copy_all(self, copier: Copier, entries: Sequence[Entry], width: int) -> None:
@@ -318,7 +323,7 @@ class Copies:
     async def _fetch(self, copier: Copier, entry: Entry, part: Path) -> Verification:
         try:
             proof = await retry(
-                lambda: copier.fetch(entry, part),
+                lambda: _fetch_listed(copier, entry, part),
                 attempts=self._options.attempts,
                 deadline=self._deadline,
             )
@@ -337,16 +342,16 @@ class Copies:
             raise ChangedError(f"{error}; {self._rules.remedy}") from error
         except TransferError as error:
             raise TransferError(f"{error}; {self._rules.remedy}{self._rules.hint}") from error
-        if self._options.require_checksum and not proof.is_checked():
+        if not proof.is_checked() and self._options.requires_checksum(entry.uri):
             raise TransferError(
-                f"{entry.uri}: the source names no checksum, and source.require_checksum is on; turn it off "
-                "to accept files by their size"
+                f"{entry.uri}: the source names no checksum; name a list of them in source.checksums, or "
+                "write source.require_checksum: false to accept files by their size"
             )
         return proof
 
     def _refuse_machine_error(self, entry: Entry, error: Exception) -> None:
         """Raise MachineError where this machine failed: no file is set aside whose bytes were not read."""
-        if scheme_of(entry.uri) not in FEDERATIONS:  # a connection that ends has an errno, too
+        if scheme_of(entry.uri) not in REMOTE:  # a connection that ends has an errno, too
             refuse_machine_error(error, entry.uri, OF_PROGRAMS)
 
     async def _check_first_copy(self, path: str) -> None:
@@ -388,6 +393,20 @@ class Copies:
             len(self._wanted),
             f"{self._copied} files, {rate:.1f} MB/s",
         )
+
+
+async def _fetch_listed(copier: Copier, entry: Entry, part: Path) -> Verification:
+    """Make one try to copy a file, and compare the copy with what a list says of it."""
+    proof, listed = await copier.fetch(entry, part), entry.listed
+    if listed is None or proof.verified == LISTED:
+        return proof
+    checksum = await asyncio.to_thread(checksums.of_file, part, listed.algorithm)
+    if checksum == listed.value:
+        return Verification(proof.size, checksum, listed.algorithm, LISTED)
+    differs = f"{listed.algorithm} is {checksum}, {listed.where} says {listed.value}"
+    if scheme_of(entry.uri) in REMOTE:
+        raise TemporaryFailure(f"{differs}: bytes were changed on the way", Failure.WRONG_BYTES)
+    raise TransferError(f"{entry.uri}: {differs}: the file is damaged, or not the one of the list")
 
 
 def check_free_space(folder: Path, needed: int, label: str) -> None:

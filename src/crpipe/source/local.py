@@ -101,6 +101,15 @@ class LocalSource:
         named = zip(uris, paths, strict=True)
         return [_entry(Path(host_and_path(uri, key)[1]), path, key) for uri, path in named]
 
+    async def checksum(self, uri: str) -> tuple[int, tuple[str, str] | None]:
+        """Read a file, and compute what no file system knows."""
+        entry = _entry(Path(host_and_path(uri, "URI")[1]), uri, "the address")
+        try:
+            value = await asyncio.to_thread(checksums.of_file, Path(entry.uri), checksums.OWN)
+        except OSError as error:
+            raise _failure(entry, error) from error
+        return entry.size or 0, (checksums.OWN, value)
+
     async def fetch(self, entry: Entry, part: Path) -> Verification:
         """Copy one file; the checksum of what was read must be that of the copy on the disk."""
         return await asyncio.to_thread(_copy, entry, part)

@@ -26,7 +26,7 @@ from crpipe.source.range_files import SourceFiles, read_list
 from crpipe.source.retries import Deadline, Failure, TemporaryFailure, retry
 from crpipe.source.sources import open_copier
 from crpipe.source.suggestions import hint_of
-from crpipe.source.uris import FEDERATIONS, Kind, SourceOptions, SourcePattern, host_and_path, scheme_of
+from crpipe.source.uris import REMOTE, Kind, SourceOptions, SourcePattern, host_and_path, place_of, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -68,13 +68,13 @@ class PreviewDeadline(Deadline):
 
 
 def is_remote(config: Config, ranges: Sequence[Range]) -> bool:
-    """Return whether the files are in a federation."""
+    """Return whether the files, or some of them, are not on this machine."""
     pattern = SourcePattern.of(config)
-    uri = pattern.uri
+    uris = [pattern.uri]
     if pattern.kind in {Kind.FLAT_LIST, Kind.RANGE_LISTS}:
         name = ranges[0] if pattern.kind is Kind.RANGE_LISTS else None
-        uri = next(iter(read_list(pattern.list_file(name))), uri)
-    return scheme_of(uri) in FEDERATIONS
+        uris = read_list(pattern.list_file(name)) or uris
+    return any(scheme_of(uri) in REMOTE for uri in uris)
 
 
 def list_now(config: Config, ranges: Sequence[Range], *, offline: bool = False) -> Listings:
@@ -172,7 +172,7 @@ def fetch_sample(config: Config, entry: Entry, part: Path) -> None:
             f"{entry.uri} has {(entry.size or 0) >> 20} MiB, {MOST_BYTES >> 20} at most are read"
         )
     deadline, options = PreviewDeadline(REMOTE_S, entry.uri), _quick_options(config)
-    scheme, host = scheme_of(entry.uri), host_and_path(entry.uri)[0]
+    scheme, host = place_of(entry.uri)
 
     async def copy() -> None:
         async with open_copier(options, scheme, host, deadline) as copier:

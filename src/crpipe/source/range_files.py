@@ -14,7 +14,7 @@ from crpipe.core.errors import ConfigError, ListingError
 from crpipe.core.text import NullProgress
 from crpipe.source.positions import natural_order, shown
 from crpipe.source.sources import open_source
-from crpipe.source.uris import Kind, host_and_path, scheme_of
+from crpipe.source.uris import WEB, Kind, host_and_path, place_of, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -206,14 +206,25 @@ def entries_of(
 def describe_files(
     options: SourceOptions, uris: Sequence[str], paths: Sequence[str], key: str, deadline: Deadline
 ) -> Sequence[Entry]:
-    """Look up files of one source by their URIs; ``paths`` are the names that their copies will have."""
-    if not uris:
-        return []
-    places = {(scheme_of(uri, key), host_and_path(uri, key)[0]) for uri in uris}
-    if len(places) > 1:
-        raise ConfigError(f"{key}: mixes sources ({shown(list(uris))}); keep one kind in one list")
-    scheme, host = places.pop()
-    return _ask(options, scheme, host, deadline, lambda source: source.describe(uris, paths, key))
+    """Look up files by their URIs, of one host after another; ``paths`` are the names of their copies."""
+    for uri in uris:
+        if scheme_of(uri, key) in WEB and {"?", "#"} & {*uri}:
+            raise ConfigError(
+                f"{key}: {uri}: write the address up to the ? or #; in a name they are %3F and %23"
+            )
+    groups: dict[tuple[str, str], dict[str, str]] = {}
+    for uri, path in zip(uris, paths, strict=True):
+        groups.setdefault(place_of(uri, key), {})[path] = uri
+    entries: dict[str, Entry] = {}
+
+    async def look_up() -> None:
+        for (scheme, host), files in groups.items():
+            async with open_source(options, scheme, host, deadline) as source:
+                for entry in await source.describe([*files.values()], [*files], key):
+                    entries[entry.path] = entry
+
+    asyncio.run(look_up())
+    return [entries[path] for path in paths]
 
 
 def _ask(
@@ -242,7 +253,10 @@ def read_list(path: Path) -> list[str]:
 
 
 def relative(files: Sequence[str]) -> list[str]:
-    """Name each file relative to the directory that holds all of them; raise ConfigError for one twice."""
+    """Name each file relative to the directory that holds all of them; raise ConfigError for one twice.
+
+    The same path of two hosts is one file: its events would count twice.
+    """
     if not files:
         return []
     paths = [host_and_path(uri, "source.files")[1] for uri in files]

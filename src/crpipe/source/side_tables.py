@@ -19,11 +19,12 @@ from crpipe.core.causes import is_plain, is_present
 from crpipe.core.errors import AccessError, ConfigError, ListingError
 from crpipe.core.files import disk_errors, make_folder, publish, remove_tree, sha256
 from crpipe.core.lease import lease
+from crpipe.source.checksum_lists import add_listed
 from crpipe.source.copies import Copies, CopyRules, check_free_space, is_reserved
 from crpipe.source.range_files import describe_files, entries_of
 from crpipe.source.retries import Deadline
 from crpipe.source.uris import (
-    FEDERATIONS,
+    REMOTE,
     SYNTHETIC,
     WILDCARDS,
     RangeSource,
@@ -180,7 +181,7 @@ def _look_up(config: Config, simulated: set[str], progress: Progress) -> list[_T
 
 def _entry_of(uri: str, key: str, options: SourceOptions, deadline: Deadline) -> Entry:
     """Ask for size and time of one table; data servers name the time in listings only."""
-    if scheme_of(uri, key) in FEDERATIONS:
+    if scheme_of(uri, key) in REMOTE:
         host, path = host_and_path(uri, key)
         folder, _, file = path.rpartition("/")
         location = RangeSource(scheme_of(uri, key), host, folder or "/", file, key, f"correct {key}")
@@ -208,7 +209,7 @@ def _is_kept(campaign: Campaign, row: SideTable | None, table: _Table) -> bool:
     """Return whether the copy has the recorded hash, and the source what was recorded about it."""
     if row is None or row.mtime != table.mtime:
         return False
-    if campaign.config.source.require_checksum and row.verified == SIZE_ONLY:
+    if row.verified == SIZE_ONLY and SourceOptions.of(campaign.config).requires_checksum(table.uri):
         return False
     copy = campaign.paths.results / row.path
     if not is_plain(copy) or sha256(copy) != row.sha256:
@@ -224,7 +225,9 @@ def _copy(campaign: Campaign, wanted: Sequence[_Table], folder: Path, progress: 
     rules = CopyRules("tables", "restore it, or correct source.tables")
     with disk_errors(folder):
         make_folder(folder)
-    copies = Copies(folder, entries, SourceOptions.of(campaign.config), rules, progress)
+    options = SourceOptions.of(campaign.config)
+    entries = add_listed(options, entries, "tables", progress)
+    copies = Copies(folder, entries, options, rules, progress)
     check_free_space(campaign.paths.table_copies(), copies.needed, "tables")
     copies.run()
     for table in wanted:

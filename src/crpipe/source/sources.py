@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from crpipe.source.uris import FEDERATIONS, SYNTHETIC, SourceOptions, host_and_path, scheme_of
+from crpipe.source.uris import FEDERATIONS, REMOTE, STORES, SYNTHETIC, SourceOptions, host_and_path, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,16 +41,26 @@ class Source(Copier, Protocol):
     async def describe(self, uris: Sequence[str], paths: Sequence[str], key: str) -> Sequence[Entry]:
         """Look up size and time of files that ``key`` names; raise ListingError for the first missing one."""
 
+    async def checksum(self, uri: str) -> tuple[int, tuple[str, str] | None]:
+        """Ask for a file's size, algorithm and checksum; None where the source names none.
+
+        Raise as ``fetch``.
+        """
+
 
 def open_source(
     options: SourceOptions, scheme: str, host: str, deadline: Deadline
 ) -> AbstractAsyncContextManager[Source]:
-    """Open a directory tree or a federation; nothing is connected before the first call."""
+    """Open a directory, a federation, a server or a bucket; nothing is connected before the first call."""
     # Each backend brings its own libraries; a local campaign does not pay 0.5 s for those of a federation.
-    if scheme in FEDERATIONS:
+    if scheme in STORES:
+        from crpipe.source.stores import FsspecSource  # noqa: PLC0415
+
+        return FsspecSource(options, scheme, host, deadline)
+    if scheme in REMOTE:
         from crpipe.source.pelican.source import RemoteSource  # noqa: PLC0415
 
-        return RemoteSource(options, host, deadline)
+        return RemoteSource(options, scheme, host, deadline)
     from crpipe.source.local import LocalSource  # noqa: PLC0415
 
     return contextlib.nullcontext(LocalSource())

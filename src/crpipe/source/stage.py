@@ -12,6 +12,7 @@ from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, DiskError
 from crpipe.core.files import refuse_links, size, tree_bytes
 from crpipe.core.lease import lease
+from crpipe.source.checksum_lists import add_listed
 from crpipe.source.copies import Copies, CopyRules, check_free_space
 from crpipe.source.listing import confirm_listing
 from crpipe.source.uris import SourceOptions
@@ -45,6 +46,7 @@ def stage_range(campaign: Campaign, name: str, progress: Progress) -> None:
     refuse_links(claim.parent, claim)
     with lease(claim, say=progress.message):
         options = SourceOptions.of(campaign.config)
+        entries = add_listed(options, entries, f"range {name}", progress, name)
         copies = Copies(raw, entries, options, _rules(campaign, name), progress)
         if copies.done:
             progress.message(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote, urlsplit
 
 from crpipe.core.errors import ConfigError
 from crpipe.core.ranges import PATTERN, Range
@@ -22,9 +22,14 @@ if TYPE_CHECKING:
     from crpipe.config.loading import Config
 
 FEDERATIONS = ("pelican", "osdf")
+WEB = ("https", "davs", "http", "dav")  # the last two without TLS, so for servers of this machine alone
+STORES = ("root", "s3", "gs", "abfs")
+REMOTE = (*FEDERATIONS, *WEB, *STORES)
 SYNTHETIC = "synthetic"
 WILDCARDS = frozenset("*?[")
 _OSDF = "osg-htc.org"
+_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+_SECURE = {"http": "https", "dav": "davs"}
 
 
 def scheme_of(uri: str, key: str = "source.uri") -> str:
@@ -32,11 +37,31 @@ def scheme_of(uri: str, key: str = "source.uri") -> str:
     if not uri:
         raise ConfigError(f"{key}: not set; name where the files are, for example /data/{{range}}/*.parquet")
     scheme = uri.partition("://")[0] if "://" in uri else "file"
-    if scheme not in {"file", SYNTHETIC, *FEDERATIONS}:
+    if scheme not in {"file", SYNTHETIC, *REMOTE}:
         raise ConfigError(
-            f"{key}: {scheme}:// is not known; use pelican://, osdf://, file://, a path, or synthetic://"
+            f"{key}: {scheme}:// is not known; use pelican://, osdf://, https://, davs://, root://, s3://, "
+            "gs://, abfs://, file://, a path, or synthetic://"
         )
     return scheme
+
+
+def place_of(uri: str, key: str = "source.uri") -> tuple[str, str]:
+    """Return scheme and host: files that have them in common come over one session."""
+    return scheme_of(uri, key), host_and_path(uri, key)[0]
+
+
+def http_url(scheme: str, host: str) -> str:
+    """Return the address of a web server; WebDAV has schemes of its own."""
+    return f"{'http' if scheme in {'http', 'dav'} else 'https'}://{host}"
+
+
+def uri_of(scheme: str, host: str, path: str) -> str:
+    """Write the URI of a listed file, so that ``host_and_path`` reads the same path again."""
+    if scheme in FEDERATIONS:
+        scheme = FEDERATIONS[0]
+    if scheme == "root":  # after one slash XRootD's paths would be relative
+        path = f"/{path}"
+    return f"{scheme}://{host}{quote(path) if scheme in WEB else path}"
 
 
 def host_and_path(uri: str, key: str = "source.uri") -> tuple[str, str]:
@@ -54,7 +79,17 @@ def host_and_path(uri: str, key: str = "source.uri") -> tuple[str, str]:
         return "", "/" + unquote(path)
     if not host:
         raise ConfigError(f"{key}: {uri} names no host; write {scheme}://host/path")
-    return host, "/" + path
+    if scheme == "root":
+        path = path.lstrip("/")
+    if scheme not in WEB:
+        return host, "/" + path
+    if "@" in host:
+        raise ConfigError(f"{key}: {scheme}://{host.rpartition('@')[2]}: write no password into an address")
+    if scheme in {"http", "dav"} and urlsplit(f"//{host}").hostname not in _LOOPBACK:
+        raise ConfigError(
+            f"{key}: {uri}: anybody on the way could change the files; write {_SECURE[scheme]}://"
+        )
+    return host, "/" + unquote(path)
 
 
 # Section ``source`` as plain values: how files are asked for, and which of them make up a range.
@@ -83,7 +118,8 @@ class SourceOptions:
     deadline_s: float = 7200.0
     read_timeout_s: float = 60.0
     token_file: str = ""
-    require_checksum: bool = False
+    require_checksum: bool | None = None
+    checksums: str = ""
     simulator: str = ""
     simulator_options: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 1
@@ -99,10 +135,17 @@ class SourceOptions:
             read_timeout_s=source.read_timeout_s,
             token_file=source.token_file,
             require_checksum=source.require_checksum,
+            checksums=source.checksums,
             simulator=source.simulator,
             simulator_options=config.options("simulator") if config.simulates() else {},
             seed=config.seed,
         )
+
+    def requires_checksum(self, uri: str) -> bool:
+        """Return whether a file is bad whose checksum nobody names, and not known by its size."""
+        if self.require_checksum is not None:
+            return self.require_checksum
+        return scheme_of(uri) not in {"file", SYNTHETIC, *FEDERATIONS}
 
 
 class Kind(enum.Enum):

@@ -12,7 +12,7 @@ from power_cut import WAYS, chosen, cuts, made
 
 pytestmark = [pytest.mark.federation, pytest.mark.compiler]
 
-COUNT = int(os.environ.get("CRPIPE_CUTS", "8"))
+COUNT = int(os.environ.get("CRPIPE_CUTS", "5"))
 SEED = int(os.environ.get("CRPIPE_CUT_SEED", "1"))
 ACCESS, REFRESH = re.compile(r"[\w-]+\.[\w-]+\.[\w-]+"), re.compile(r"[0-9a-f-]{36}")
 

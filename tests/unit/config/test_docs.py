@@ -71,7 +71,7 @@ def test_the_schema_refuses_what_the_program_refuses(tree):
         ({"anyOf": [{"type": "number"}, {"type": "null"}]}, "number or null"),
         ({"enum": ["a", "b"], "type": "string"}, "one of a, b"),
         ({"type": "array", "items": {"type": "string"}}, "list, each text"),
-        ({"type": "object", "additionalProperties": {"type": "string"}}, "names with text"),
+        ({"type": "object", "additionalProperties": {"type": "string"}}, "mapping of names to text"),
     ],
 )
 def test_legal_values_in_words(schema, said):

@@ -473,5 +473,5 @@ def test_records_keep_the_names_of_before():
 
 
 def test_a_key_that_is_gone_is_refused_with_what_holds_in_its_place():
-    with pytest.raises(ConfigError, match=r"unknown key; it is gone, 0.3 of train.stop_loss"):
+    with pytest.raises(ConfigError, match=r"unknown key; a loss beyond 0.3 of train.stop_loss"):
         load_config([], ["train.warn_loss=3"])

@@ -209,6 +209,19 @@ def test_what_passes_what_is_not_there_and_how_fast_it_trains(lab):
     assert not Path("results").exists()
 
 
+def test_before_anything_was_trained_a_plan_measures_a_few_steps(lab, tmp_path):
+    lab("rate")
+    CliRunner().invoke(app, ["simulate", "0", "--out", "raw"], catch_exceptions=False)
+    files = ["--set", f"source.uri={tmp_path}/raw/*"]
+    done = CliRunner().invoke(app, [*files, "plan"], catch_exceptions=False)
+    assert re.search(r"of training, at [\d,.]+ events/s, measured in 4 steps on this machine", done.stdout)
+    assert not Path("results").exists()
+    lab("rateless", "lambda model: model.parameters()", "lambda model: model.nothing()")
+    done = CliRunner().invoke(app, [*files, "plan"], catch_exceptions=False)
+    assert "no rate of training is measured yet" in done.stdout
+    assert "no attribute" in done.stdout
+
+
 def test_the_verb_of_earlier_versions_names_its_successor():
     done = CliRunner().invoke(app, ["probe", "--steps", "5"])
     assert isinstance(done.exception, ConfigError)

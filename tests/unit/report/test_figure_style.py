@@ -3,8 +3,8 @@ import csv
 import numpy as np
 import pytest
 
-from crpipe.report.figure_context import FigureContext, copies, figures_of, floor, heading
-from crpipe.report.figure_style import FORMATS, mark_outside, new_figure, note, save, style
+from crpipe.report.figure_context import FORMATS, FigureContext, figures_of, floor, formats, heading
+from crpipe.report.figure_style import mark_outside, new_figure, note, save, style
 
 
 def plotted(folder, name="speed"):
@@ -40,15 +40,16 @@ def test_equal_data_give_the_same_bytes_in_every_format(tmp_path):
         assert one.read_bytes() == other.read_bytes(), suffix
 
 
-def test_what_a_model_is_compared_with_is_written_as_svg_alone(tmp_path):
-    with figures_of(FigureContext(copies=False)):
+@pytest.mark.parametrize("written", [(".svg",), ()])
+def test_a_figure_is_written_in_the_formats_that_are_wanted(tmp_path, written):
+    with figures_of(FigureContext(formats=written)):
         plotted(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["speed.svg"]
+    assert tuple(path.suffix for path in tmp_path.iterdir()) == written
 
 
 @pytest.mark.parametrize(("given", "written"), [("a.png", "a.svg"), ("rates.v2", "rates.v2.svg")])
 def test_any_name_of_a_figure_will_do(tmp_path, given, written):
-    with style(), figures_of(FigureContext(copies=False)):
+    with style(), figures_of(FigureContext(formats=(".svg",))):
         path = save(new_figure(1.0), tmp_path / given)
     assert path.name == written
     assert [each.name for each in tmp_path.iterdir()] == [written]
@@ -56,7 +57,7 @@ def test_any_name_of_a_figure_will_do(tmp_path, given, written):
 
 def test_the_context_ends_with_its_block():
     with figures_of(FigureContext("above", floor={"auc": 0.5, "auc_error": 0.01, "w1": 2.0})):
-        assert (heading(), copies()) == ("above", True)
+        assert (heading(), formats()) == ("above", FORMATS)
         assert floor("auc") == (0.5, 0.01)
         assert floor("w1") == (2.0, 0.0)
         assert floor("other") is None

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from campaign_files import EVENTS, CampaignFiles
+from crpipe.core.errors import PluginError
 from crpipe.report.estimates import SourceLook
 from crpipe.report.plan import render_plan
-from crpipe.report.run_time import better_sizes, estimate_hours
+from crpipe.report.run_time import Rate, better_sizes, estimate_hours
 from crpipe.split.preview import FileSample
 
 BYTES = 10 * (40 << 20)  # of one range
@@ -126,6 +127,20 @@ def test_hours_follow_from_what_was_measured_here(tmp_path):
     assert hours.data_s == 4 * 120.0
     other = CampaignFiles(tmp_path, ranges=4, overrides=("run=second",))
     assert estimate_hours(other.campaign, None).rate.where == f"run default, link {name}"
+
+
+def test_where_nothing_was_trained_a_few_steps_are_measured(tmp_path):
+    files = CampaignFiles(tmp_path, ranges=1)
+    seen = SourceLook(listed={files.name(0): (4, 20_000)}, file=FILE)
+    plan = files.plan(seen, lambda: Rate(10.0, "4 steps"))
+    assert plan.hours.training_s == pytest.approx(sum(plan.events.trained.values()) / 10)
+    assert "events/s, measured in 4 steps" in words(plan)
+
+    def fail():
+        raise PluginError("no step: lower the rate")
+
+    assert "no rate of training is measured yet; plan again" in words(broken := files.plan(seen, fail))
+    assert "no step: lower the rate" in words(broken)
 
 
 def test_a_warm_up_that_lasts_too_long_is_warned_about(tmp_path):

@@ -94,7 +94,7 @@ def test_explicit_files_of_one_name_keep_their_directories(configure, name, tmp_
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("absent.parquet\n", "absent.parquet"), ("x\nx\n", "twice"), ("/a\npelican://h/b\n", "mixes sources")],
+    [("absent.parquet\n", "absent.parquet"), ("x\nx\n", "twice"), ("/a\nhttps://h/a\n", "twice")],
 )
 def test_a_wrong_list_of_files_is_an_error(configure, name, tmp_path, text, message):
     (tmp_path / f"{name}.txt").write_text(text)
@@ -107,7 +107,7 @@ def test_a_wrong_list_of_files_is_an_error(configure, name, tmp_path, text, mess
     [
         ("/data/*/{range}/*.bin", "wildcard outside the file name"),
         ("/data/{range}/", "ends in a directory"),
-        ("s3://bucket/{range}/*.bin", "s3:// is not known"),
+        ("ftp://bucket/{range}/*.bin", "ftp:// is not known"),
         ("pelican:///{range}/*.bin", "names no host"),
         ("file://elsewhere/{range}/*.bin", "names the host elsewhere"),
         ("/data/{range}/part_{number}.h5", "exclude each other"),

@@ -33,7 +33,7 @@ def test_a_relative_path_starts_at_the_working_directory(tmp_path, monkeypatch):
     ("uri", "message"),
     [
         ("", r"source\.tables\.geometry: not set"),
-        ("s3://bucket/x", r"source\.tables\.geometry: s3:// is not known; use pelican://"),
+        ("ftp://bucket/x", r"source\.tables\.geometry: ftp:// is not known; use pelican://"),
         ("pelican:///x", r"source\.tables\.geometry: .* names no host; write pelican://host/path"),
         ("file://far/x", r"source\.tables\.geometry: .* names the host far"),
     ],

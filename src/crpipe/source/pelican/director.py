@@ -1,4 +1,7 @@
-"""Find the servers of a path in a Pelican federation: ask its director, through pelicanfs, per namespace."""
+"""Find the servers of a path: ask the director of a Pelican federation, through pelicanfs, per namespace.
+
+A single server (https://, davs://) is its own director.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,8 @@ _LAST = 1 << 20  # rank of a server without one
 class Namespace:
     """One namespace: its data servers in the director's order, its origin last, and its token's base path.
 
-    collections: the server that lists directories; empty when the director names none.
+    collections: the server that lists directories; empty when the director names none. is_host: a single
+    server, of which nobody says beforehand whether it needs a token.
     """
 
     prefix: str
@@ -50,6 +54,7 @@ class Namespace:
     base_path: str
     issuer: str
     collections: str = ""
+    is_host: bool = False
     asked: float = field(default_factory=time.monotonic)
     _avoided: dict[str, float] = field(default_factory=dict)
 
@@ -163,19 +168,22 @@ _REASONS: dict[type[Exception], str] = {  # the first that fits
 }
 
 
-class Director:
-    """Discovery and director of one federation, and the HTTP session that everything else uses too."""
+class SingleHost:
+    """One server that holds all paths, and the HTTP session for all requests to it.
 
-    def __init__(self, host: str, *, connections: int, read_timeout_s: float) -> None:
-        self.host = host
+    url: scheme, host and port of the server.
+    """
+
+    def __init__(self, url: str, *, connections: int, read_timeout_s: float) -> None:
+        self.host = url.partition("://")[2]
         self._connections = connections
         self._answer_s = CONNECT_S + 2 * read_timeout_s
         self._timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=min(CONNECT_S, read_timeout_s), sock_read=read_timeout_s
         )
-        self._namespaces: dict[str, Namespace] = {}
-        self._asking = asyncio.Lock()
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+        self._space = Namespace("", [url], url, guarded=False, base_path="", issuer="", collections=url)
+        self._space.is_host = True
 
     async def __aenter__(self) -> Self:
         """Open the session; nothing is connected yet."""
@@ -192,17 +200,10 @@ class Director:
             headers={"Accept-Encoding": "identity", "User-Agent": "crpipe"},
             raise_for_status=True,
         )
-        self._pelican = PelicanFileSystem(
-            f"pelican://{self.host}",
-            asynchronous=True,
-            skip_instance_cache=True,
-            get_client=self._get_session,
-        )
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Close the session, and wait until its connections are closed."""
-        HTTPFileSystem.clear_instance_cache()  # or the next federation here gets the closed session
         await self.session.close()
         # aiohttp drops cancelled connections before their TLS shutdown completes; close those sockets here.
         for left in self._sockets:
@@ -218,6 +219,43 @@ class Director:
         opened = socket.socket(family, kind, protocol)
         self._sockets.add(opened)
         return opened
+
+    async def namespace(self, _path: str) -> Namespace:
+        """Return the server, for every path."""
+        return self._space
+
+    async def servers_of(self, _path: str) -> list[str]:
+        """Return the address of the server alone."""
+        return self._space.servers
+
+    async def collection(self, path: str) -> Namespace:
+        """Find where a directory is listed."""
+        return await self.namespace(path)
+
+
+class Director(SingleHost):
+    """Discovery and director of one federation, and the HTTP session that everything else uses too."""
+
+    def __init__(self, host: str, *, connections: int, read_timeout_s: float) -> None:
+        super().__init__(f"https://{host}", connections=connections, read_timeout_s=read_timeout_s)
+        self._namespaces: dict[str, Namespace] = {}
+        self._asking = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        """Open the session; nothing is connected yet."""
+        await super().__aenter__()
+        self._pelican = PelicanFileSystem(
+            f"pelican://{self.host}",
+            asynchronous=True,
+            skip_instance_cache=True,
+            get_client=self._get_session,
+        )
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Close the session, and wait until its connections are closed."""
+        HTTPFileSystem.clear_instance_cache()  # or the next federation here gets the closed session
+        await super().__aexit__(*error)
 
     async def _get_session(self, **_: Any) -> aiohttp.ClientSession:
         return self.session

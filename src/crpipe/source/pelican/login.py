@@ -25,7 +25,7 @@ from crpipe.source.pelican import tokens
 from crpipe.source.pelican.director import Director, cause
 from crpipe.source.range_files import read_list
 from crpipe.source.retries import TemporaryFailure, redact
-from crpipe.source.uris import FEDERATIONS, Kind, SourcePattern, host_and_path, scheme_of
+from crpipe.source.uris import FEDERATIONS, WEB, Kind, SourcePattern, host_and_path, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -92,7 +92,9 @@ def check_reading(config: Config, read_timeout_s: float) -> Access:
     uris = source_uris(config)
     remote = _in_federations(uris)
     if not remote:
-        return Access(f"{uris[0]}: no federation, no token needed", "")
+        host = any(uri and scheme_of(uri) in WEB for uri in uris)
+        tells = "its server asks for a token where it needs one" if host else "no token needed"
+        return Access(f"{uris[0]}: no federation, {tells}", "")
     asked = {uri: namespace_of(uri, read_timeout_s) for uri in remote}
     if all(space is not None and not space.guarded for space, _ in asked.values()):
         return Access(f"{remote[0]}: open to everyone, no token needed", "")

@@ -1,7 +1,8 @@
-"""Raw files in a Pelican federation (pelican://, osdf://): list a directory, look up files, copy one.
+"""Raw files in a Pelican federation or on one web server: list a directory, look up files, copy one.
 
-pelicanfs finds the servers. Listings and copies go over its HTTP session directly: pelicanfs answers an
-empty list for a damaged one, and its copies neither resume nor verify.
+pelicanfs finds the servers of a federation; https:// and davs:// name theirs. Listings and copies go over
+one HTTP session directly: pelicanfs answers an empty list for a damaged one, and its copies neither resume
+nor verify.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from urllib.parse import quote
 
 from crpipe.campaign.raw_files import Entry
 from crpipe.core.errors import AccessError, ListingError
-from crpipe.source.pelican.director import BUSY, NOT_FOUND, Director
+from crpipe.source.pelican.director import BUSY, NOT_FOUND, Director, SingleHost
 from crpipe.source.pelican.download import DownloadError, Downloads, OversizeError
 from crpipe.source.pelican.tokens import Tokens
-from crpipe.source.pelican.transfer import DENIED, Renewed, Transfer, authorization, refusal
+from crpipe.source.pelican.transfer import DENIED, Renewed, Transfer, authorization, refusal, try_with_token
 from crpipe.source.pelican.webdav import parse_listing, when
 from crpipe.source.retries import AdaptiveDiskCalls, Failure, TemporaryFailure, retry, run_concurrently
+from crpipe.source.uris import FEDERATIONS, WEB, http_url, uri_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,19 +34,22 @@ if TYPE_CHECKING:
 
 
 LISTING_BYTES = 1 << 27  # of one directory: about 200,000 files
+_LISTS_NOTHING = {400, 405, 415, 501}
 
 
 class RemoteSource:
-    """One federation as a source of raw files."""
+    """One federation, or one web server, as a source of raw files."""
 
-    def __init__(self, options: SourceOptions, host: str, deadline: Deadline) -> None:
+    def __init__(self, options: SourceOptions, scheme: str, host: str, deadline: Deadline) -> None:
         self._options = options
+        self._scheme = scheme
         self._deadline = deadline
         self._tokens = Tokens(options.token_file, deadline.say_once)
         # A copy in flight takes a connection for its bytes, and one for its checksum: with fewer than two for
         # each copy, small files wait for one another.
-        self._federation = Director(
-            host, connections=2 * options.concurrency, read_timeout_s=options.read_timeout_s
+        kind, where = (Director, host) if scheme in FEDERATIONS else (SingleHost, http_url(scheme, host))
+        self._federation = kind(
+            where, connections=2 * options.concurrency, read_timeout_s=options.read_timeout_s
         )
 
     async def __aenter__(self) -> Self:
@@ -56,7 +61,7 @@ class RemoteSource:
             self._downloads,
             AdaptiveDiskCalls(),
             self._tokens,
-            require_checksum=self._options.require_checksum,
+            require_checksum=self._options.requires_checksum(f"{self._scheme}://host/"),
         )
         return self
 
@@ -80,8 +85,7 @@ class RemoteSource:
             raise ListingError(
                 f"{_where(location)}: the listing names no size for {unknown}; report it to the site"
             )
-        root = f"pelican://{location.host}{location.folder}"
-        return [Entry(file.name, f"{root}/{file.name}", file.size, file.mtime) for file in files]
+        return [Entry(file.name, _uri(location, file.name), file.size, file.mtime) for file in files]
 
     async def folders(self, location: RangeSource) -> Sequence[str]:
         """Name the directories in one directory."""
@@ -97,8 +101,9 @@ class RemoteSource:
                 raise AccessError(f"{_where(location)}: listing {error}; see `crpipe token`") from error
             if error.kind is Failure.MISSING:  # a directory that is not there, whenever it was asked for
                 raise ListingError(f"{_where(location)}: {error}; {location.remedy}") from None
+            lists = ", or name the files in source.files" if self._scheme in WEB else ""
             raise ListingError(
-                f"{_where(location)}: {error}; run the same command again later, or {location.remedy}"
+                f"{_where(location)}: {error}; run the same command again later, or {location.remedy}{lists}"
             ) from error
 
     async def _list(self, location: RangeSource) -> list[Listed]:
@@ -133,12 +138,19 @@ class RemoteSource:
         if status in DENIED:
             if token and self._tokens.reload(token):
                 raise Renewed
-            refused = refusal(f"pelican://{location.host}{location.folder}/", status, space, token)
+            if not token:
+                try_with_token(_uri(location, ""), status, space, self._tokens)
+            refused = refusal(_uri(location, ""), status, space, token)
             if isinstance(refused, TemporaryFailure):
                 raise refused
             raise AccessError(f"{_where(location)}: listing refused (status {status}); see `crpipe token`")
         if status in NOT_FOUND:
             raise TemporaryFailure(f"no such directory (status {status})", Failure.MISSING)
+        if space.is_host and status in _LISTS_NOTHING:
+            raise ListingError(
+                f"{_where(location)}: the server lists no directories (status {status} to PROPFIND); name "
+                "the files in source.files"
+            )
         raise TemporaryFailure(
             f"the server answers {status}", Failure.SERVER_BUSY if status in BUSY else Failure.FILE
         )
@@ -163,6 +175,12 @@ class RemoteSource:
             raise ListingError(f"{key}: {error}; run the same command again later") from error
         return [entries[path] for path in paths]
 
+    async def checksum(self, uri: str) -> tuple[int, tuple[str, str] | None]:
+        """Ask for the size of a file and its checksum, of the origin before a cache."""
+        entry = await self._head(uri, uri)
+        named = await self._transfer.checksum(entry)
+        return entry.size or 0, named and named[:2]
+
     async def _head(self, uri: str, path: str) -> Entry:
         answer = await self._transfer.look_up(uri)
         if answer.status in NOT_FOUND:
@@ -173,4 +191,8 @@ class RemoteSource:
 
 
 def _where(location: RangeSource) -> str:
-    return f"{location.what}: pelican://{location.host}{location.folder}"
+    return f"{location.what}: {_uri(location, '').rstrip('/')}"
+
+
+def _uri(location: RangeSource, name: str) -> str:
+    return uri_of(location.scheme, location.host, f"{location.folder.rstrip('/')}/{name}")

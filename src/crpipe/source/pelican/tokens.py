@@ -17,6 +17,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from crpipe.core.errors import AccessError
 from crpipe.core.ranges import PATTERN
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 MARGIN_S = 60.0  # a token this close to its end is looked up again: it may end on its way to the server
 _FOREVER = 1e11  # seconds since the epoch: the year 5138; clocks cannot show much later ones
 MODIFY = "storage.modify"
+_ANY = {"ANY", "https://wlcg.cern.ch/jwt/v1/any"}  # audiences of tokens for every server
 _READ = ("storage.read", "storage.stage", "read")
 
 
@@ -85,6 +87,14 @@ class Token:
         if issuer and named and str(named).rstrip("/") != issuer.rstrip("/"):
             return f"the token is from {named}, needed is one from {issuer}"
         return ""
+
+    def is_for(self, host: str) -> bool:
+        """Return whether a server of this name is among those that the token is for; most name no server."""
+        named = self.claims.get("aud") or []
+        audience = [named] if isinstance(named, str) else [str(one) for one in named]
+        return not audience or any(
+            one in _ANY or (urlsplit(one).hostname or one.partition(":")[0]) == host for one in audience
+        )
 
     def covers(self, needed: str) -> bool:
         """Return whether a scope of the token allows what ``needed`` names, below its path."""

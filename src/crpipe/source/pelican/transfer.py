@@ -8,126 +8,34 @@ import re
 import time
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NoReturn
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
-from crpipe.campaign.raw_files import SERVER_ONLY, SIZE_ONLY, Entry, Verification
+from crpipe.campaign.raw_files import LISTED, SERVER_ONLY, SIZE_ONLY, Entry, Verification
 from crpipe.core import checksums
-from crpipe.core.errors import AccessError, TransferError
+from crpipe.core.errors import AccessError, ChangedError, TransferError
 from crpipe.source.local import file_type_problem
-from crpipe.source.pelican.director import AVOIDED_S, BUSY, NOT_FOUND, root_of
+from crpipe.source.pelican.director import AVOIDED_S, BUSY, NOT_FOUND, Director, root_of
 from crpipe.source.pelican.download import DownloadError, PartialFile
+from crpipe.source.pelican.server_checksums import ServerChecksums
 from crpipe.source.pelican.tokens import scope_for
 from crpipe.source.pelican.webdav import when
 from crpipe.source.retries import LONGEST_S, Failure, TemporaryFailure
 from crpipe.source.uris import host_and_path
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
-    from crpipe.source.pelican.director import Director, Namespace
+    from crpipe.source.pelican.director import Namespace, SingleHost
     from crpipe.source.pelican.download import Answer, Downloads
+    from crpipe.source.pelican.server_checksums import Named
     from crpipe.source.pelican.tokens import Token, Tokens
     from crpipe.source.retries import AdaptiveDiskCalls
-
-    Ask = Callable[[str], Awaitable[Answer]]
-    Named = tuple[str, str, str]  # algorithm, checksum in hexadecimal, the server that named it
-
-# Ask servers for the checksum of a file; one that has none is asked again now and then.
-
-
-ENOUGH = 3  # files in a row without a checksum after which a server is asked now and then only
-AGAIN_S = 5.0
-TRIES = 2  # times that a server which did not say is asked again for one file
-_HAS_NONE = {200, 405, 501}  # without a Digest header: this server names no checksums
-_REFUSES = {400, 401, 403, 404}  # says nothing about the checksums of other files
-
-
-class ServerChecksums:
-    """Which servers name checksums, learned from their answers; shared by all copies of a federation.
-
-    ``required``: a copy without a checksum is of no use, so that every server is asked for every file.
-    """
-
-    def __init__(self, *, required: bool) -> None:
-        self._required = required
-        self._none: Counter[str] = Counter()  # files in a row for which a server said that it has none
-        self._unsaid: Counter[str] = Counter()  # files in a row that were accepted though it did not say
-        self._naming: set[str] = set()  # servers that named one, for any file
-        self._rests: dict[str, float] = {}
-        self._tries: Counter[str] = Counter()  # by path
-
-    async def ask(self, servers: list[str], path: str, ask: Ask) -> Named | None:
-        """Ask the servers in turn for the checksum of ``path``; None when none of them has one.
-
-        Raise TemporaryFailure while one may: a server that refuses, or does not answer, is asked again.
-        It is left out in the end if another server has answered: a copy is then known by its size.
-        """
-        places = list(dict.fromkeys(servers))
-        unsaid: dict[str, TemporaryFailure] = {}
-        reached = False
-        for server in places:
-            if self._is_resting(server, places):
-                reached = True
-                continue
-            try:
-                answer = await ask(server)
-            except DownloadError as error:
-                unsaid[server] = TemporaryFailure(
-                    f"{server}: {error}, when asked for a checksum", Failure.SERVER_BUSY
-                )
-                continue
-            named = checksums.parse(answer.header("Digest"))
-            if answer.status == 200 and named:  # noqa: PLR2004
-                self._naming.add(server)
-                self._none[server] = self._unsaid[server] = 0
-                if not self._required:  # one that was asked before, and knows better, may say it soon
-                    self._accept(path, unsaid, reached=True)
-                return *named, server
-            if answer.status in _HAS_NONE and server not in self._naming:
-                self._none[server] += 1
-                reached = True
-                continue
-            reached = reached or answer.status in _REFUSES | _HAS_NONE
-            unsaid[server] = TemporaryFailure(f"{server}: answers {answer.status} when asked for a checksum")
-        self._accept(path, unsaid, reached=reached)
-        return None
-
-    def _accept(self, path: str, unsaid: dict[str, TemporaryFailure], *, reached: bool) -> None:
-        """Raise what may pass; when it lasts, accept it where a server has answered at all."""
-        if not unsaid:
-            return
-        self._tries[path] += 1
-        lasts = self._tries[path] > TRIES or all(self._unsaid[place] >= ENOUGH for place in unsaid)
-        if self._required or not reached:
-            raise next(iter(unsaid.values()))
-        if not lasts:  # such a try does not count: the copy is there, and will be taken in the end
-            raise TemporaryFailure(str(next(iter(unsaid.values()))), Failure.PROGRESS_MADE)
-        self._unsaid.update(unsaid.keys())
-
-    def _is_resting(self, server: str, places: list[str]) -> bool:
-        """Return whether a server is left out this time.
-
-        One that said so often that it has no checksums; or one that says nothing while another one did.
-        """
-        silent = self._none[server] >= ENOUGH or (
-            self._unsaid[server] >= ENOUGH
-            and any(
-                self._none[other] >= ENOUGH or other in self._naming for other in places if other != server
-            )
-        )
-        if self._required or not silent:
-            return False
-        now = time.monotonic()
-        if now < self._rests.get(server, 0.0):
-            return True
-        self._rests[server] = now + AGAIN_S
-        return False
-
 
 DENIED = {401, 403}
 LOOKS = 2  # times that all servers are asked for a file before it is believed that none has it
 WANTED = "crc32c,adler32;q=0.8,md5;q=0.5"
+_TIME = "%Y-%m-%d %H:%M:%S"
 _RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)")
 
 
@@ -166,7 +74,7 @@ class Transfer:
 
     def __init__(
         self,
-        federation: Director,
+        federation: SingleHost,
         downloads: Downloads,
         steps: AdaptiveDiskCalls,
         tokens: Tokens,
@@ -192,9 +100,10 @@ class Transfer:
         space = await self._federation.namespace(path)
         server = await self._server(space, entry.uri)
         token = self._tokens.current() if space.guarded else None
-        asking = asyncio.create_task(self._checksum(space, server, path, token))
+        asking = asyncio.create_task(self._checksum(entry, space, server, token))
+        algorithm = entry.listed.algorithm if entry.listed else self._algorithm
         try:
-            with await self._steps.do(lambda: PartialFile(part, entry.size or 0, self._algorithm)) as copy:
+            with await self._steps.do(lambda: PartialFile(part, entry.size or 0, algorithm)) as copy:
                 with self._avoiding(space, server, path):
                     await self._copy(entry, copy, space, server, token)
                 named = await asking
@@ -229,6 +138,12 @@ class Transfer:
             if not server:
                 return answer
 
+    async def checksum(self, entry: Entry) -> Named | None:
+        """Ask for the checksum of a file without copying it; None where no server has one."""
+        space = await self._federation.namespace(host_and_path(entry.uri)[1])
+        token = self._tokens.current() if space.guarded else None
+        return await self._checksum(entry, space, space.pick_server(), token)
+
     async def _server(self, space: Namespace, uri: str) -> str:
         """Choose the server to copy from; raise TransferError when none has the file."""
         path = host_and_path(uri)[1]
@@ -253,7 +168,7 @@ class Transfer:
         servers: list[str] = []
         try:
             servers += await self._federation.servers_of(path)
-            if not space.collections:
+            if not space.collections and isinstance(self._federation, Director):
                 servers.append(root_of(await self._federation.upload_url(path)))
         except TemporaryFailure as error:
             if error.kind is not Failure.NOT_SERVED:
@@ -285,11 +200,11 @@ class Transfer:
                 return
             # Closed: XRootD 5.5 answers an open range with an empty body.
             headers["Range"] = f"bytes={copy.kept}-{copy.size - 1}"
-            if path in self._begun:
-                headers |= self._begun[path].if_range(server)
+            headers |= self._begun[path].if_range(server) if path in self._begun else {}
 
         def receive(answer: Answer) -> Callable[[bytes], None]:
             self._check_status(entry, answer, space, server, token)
+            _check_time(entry, answer, space)
             take = _taker(answer, copy, server)
             if not copy.position:
                 self._begun[path] = _DownloadVersion(server, answer)
@@ -309,21 +224,24 @@ class Transfer:
     async def _verify(
         self, entry: Entry, copy: PartialFile, space: Namespace, server: str, named: Named | None
     ) -> Verification:
-        """Compare the copy on the disk with the checksum that the source names, or else with its type."""
+        """Compare the copy on the disk with the named checksum, or else with its type."""
         algorithm, expected, who = named or (checksums.OWN, "", "")
         checksum = copy.checksum()
         if algorithm != copy.algorithm:
             checksum = await asyncio.to_thread(checksums.of_file, copy.path, algorithm)
             self._algorithm = algorithm
         if expected and checksum != expected:
+            says = "the source says" if entry.listed is None else f"{who} says"
             raise self._refused(
                 entry,
                 copy,
-                f"{algorithm} is {checksum}, the source says {expected}: bytes were changed on the way",
+                f"{algorithm} is {checksum}, {says} {expected}: bytes were changed on the way",
             )
         if not expected:
             self._check_unnamed(entry, copy)
             return Verification(copy.size, checksum, algorithm, SIZE_ONLY)
+        if entry.listed:
+            return Verification(copy.size, checksum, algorithm, LISTED)
         alone = who == server != space.collections
         return Verification(copy.size, checksum, algorithm, SERVER_ONLY if alone else "source-checksum")
 
@@ -378,21 +296,28 @@ class Transfer:
         """Raise what the refusal of a server means: look for another token, then at the other servers."""
         if token and self._tokens.reload(token):
             raise Renewed
+        if not token:
+            try_with_token(uri, status, space, self._tokens)
         if space.avoid(server):
             raise TemporaryFailure(f"{server}: answers {status}", Failure.PROGRESS_MADE)
         raise refusal(uri, status, space, token)
 
-    async def _checksum(self, space: Namespace, server: str, path: str, token: Token | None) -> Named | None:
+    async def _checksum(
+        self, entry: Entry, space: Namespace, server: str, token: Token | None
+    ) -> Named | None:
         """Ask the origin (or another cache), then the server itself, for a checksum; None where none has one.
 
-        A cache that keeps an old file names the checksum of the old bytes.
+        A cache that keeps an old file names the checksum of the old bytes. What a list has is not asked.
         """
+        if entry.listed:
+            return entry.listed.algorithm, entry.listed.value, entry.listed.where
+        path = host_and_path(entry.uri)[1]
 
         async def ask(server: str) -> Answer:
             headers = authorization(token) | {"Want-Digest": WANTED}
             answer = await self._downloads.head(_url(server, path), headers)
-            if answer.status in DENIED and token and self._tokens.reload(token):
-                raise Renewed
+            if answer.status in DENIED and (self._tokens.reload(token) if token else space.is_host):
+                raise Renewed  # of a host without a token: the copy itself finds out
             return answer
 
         return await self._checksums.ask([*self._witnesses(space, server), server], path, ask)
@@ -410,6 +335,30 @@ class Transfer:
             raise TemporaryFailure(f"{server}: {error}", Failure.SERVER_BUSY) from error
 
 
+def try_with_token(uri: str, status: int, space: Namespace, tokens: Tokens) -> None:
+    """Raise Renewed where a host refuses what came without a token, and there is one that it may see.
+
+    Raise AccessError where there is none. Of a federation the director has said that none is needed.
+    """
+    if not space.is_host:
+        return
+    server = urlsplit(space.origin)
+    why = f"{uri}: refused (status {status})"
+    if server.scheme != "https":
+        raise AccessError(f"{why}; the address is not https, so no token is sent")
+    try:
+        token = tokens.current()
+    except AccessError as error:
+        raise AccessError(f"{why}; {error}") from error
+    if not token.is_for(server.hostname or ""):
+        audience = token.claims["aud"]
+        raise AccessError(
+            f"{why}; the token from {token.place} is for {audience}, so it is not sent to {server.hostname}"
+        )
+    space.guarded = True
+    raise Renewed
+
+
 def refusal(uri: str, status: int, space: Namespace, token: Token | None) -> TemporaryFailure | AccessError:
     """Return the error of a refused request: for a person where the token shows why, else to be retried.
 
@@ -417,16 +366,14 @@ def refusal(uri: str, status: int, space: Namespace, token: Token | None) -> Tem
     take it later: it reads the issuer's keys from time to time.
     """
     needed = scope_for(uri, space.base_path)
-    why = (
-        token.lacks(needed, space.issuer)
-        if token
-        else "no token was sent, because the director says that none is needed"
-    )
+    why = "no token was sent, because the director says that none is needed"
+    if token:
+        why = "" if space.is_host else token.lacks(needed, space.issuer)
     if token is None or why:
         return AccessError(f"{uri}: refused (status {status}): {why}; renew it, see `crpipe token`")
-    reason = (
-        f"refused (status {status}): the token from {token.place} is refused; the scope needed is {needed}"
-    )
+    reason = f"refused (status {status}): the token from {token.place} is refused"
+    if not space.is_host:  # which names no path that scopes are relative to
+        reason += f"; the scope needed is {needed}"
     late = status == 401 and bool(token.claims)  # noqa: PLR2004
     return TemporaryFailure(reason, Failure.SERVER_BUSY if late else Failure.DENIED)
 
@@ -438,6 +385,15 @@ def authorization(token: Token | None) -> dict[str, str]:
 
 def _url(server: str, path: str) -> str:
     return server + quote(path)
+
+
+def _check_time(entry: Entry, answer: Answer, space: Namespace) -> None:
+    """Raise ChangedError when a server names another time than its listing; that of a cache says nothing."""
+    now = when(answer.header("Last-Modified")) if space.is_host else None
+    if now and entry.mtime and now != entry.mtime.replace(microsecond=0):
+        raise ChangedError(
+            f"{entry.uri}: last written {now:{_TIME}}, {entry.mtime:{_TIME}} when it was listed: it changed"
+        )
 
 
 def _taker(answer: Answer, copy: PartialFile, server: str) -> Callable[[bytes], None]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from crpipe.report import figure_context as context
 from crpipe.report import figure_style as style
 from crpipe.workloads.common import elementary
 
@@ -21,9 +22,10 @@ NULL_LINE: dict[str, Any] = {"color": style.REAL, "linestyle": "--", "linewidth"
 
 
 def save_all(figures: Mapping[str, Callable[[], Figure]], folder: Path) -> list[Path]:
-    """Plot every figure into ``folder``, by its name; return their paths."""
+    """Plot every figure that is wanted into ``folder``, by its name; return their paths."""
+    wanted = figures if context.formats() else {}
     with style.style():
-        return [style.save(draw(), folder / f"{name}.svg") for name, draw in figures.items()]
+        return [style.save(draw(), folder / f"{name}.svg") for name, draw in wanted.items()]
 
 
 def set_decimal_ticks(axis: Axes, which: str, limits: tuple[float, float], steps: Sequence[int]) -> None:

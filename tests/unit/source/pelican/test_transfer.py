@@ -8,8 +8,9 @@ from crpipe.campaign.raw_files import Entry
 from crpipe.core.errors import AccessError, TransferError
 from crpipe.source.pelican.director import Namespace
 from crpipe.source.pelican.download import Answer, DownloadError, PartialFile
+from crpipe.source.pelican.server_checksums import ENOUGH, TRIES, ServerChecksums
 from crpipe.source.pelican.tokens import Token
-from crpipe.source.pelican.transfer import ENOUGH, TRIES, Renewed, ServerChecksums, Transfer
+from crpipe.source.pelican.transfer import Renewed, Transfer
 from crpipe.source.retries import AdaptiveDiskCalls, Failure, TemporaryFailure
 
 CONTENT = (b"\x89HDF\r\n\x1a\n" + b"0123456789" * 100)[:1000]
@@ -247,7 +248,7 @@ def test_servers_that_say_that_they_have_none_are_asked_now_and_then(monkeypatch
         assert servers.ask(f"f{number}") is None
     assert len(servers.asked) == 2 * (ENOUGH + 1)
     servers.answers["origin"] = NAMES_ONE
-    monkeypatch.setattr("crpipe.source.pelican.transfer.AGAIN_S", 0.0)
+    monkeypatch.setattr("crpipe.source.pelican.server_checksums.AGAIN_S", 0.0)
     servers.checksums._rests.clear()
     assert servers.ask("later") == NAMED
 

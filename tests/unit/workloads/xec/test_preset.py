@@ -38,7 +38,8 @@ def test_both_presets_use_the_same_shards():
 
 
 def test_the_comment_of_the_preset_starts_from_the_last_checkpoint_of_the_pretraining():
-    lines = [line.strip(" #") for line in PRESET.read_text().splitlines() if "# init_" in line]
+    comments = [line.strip(" #") for line in PRESET.read_text().splitlines() if "  # " in line]
+    lines = [line for line in comments if line.startswith(("pretrained: ", "init_map: "))]
     more = yaml.safe_load("\n".join(lines))
     chain = keys_of(PRETRAIN).chain(has_outliers=False)
     assert more["pretrained"] == f"runs/xec-pretrain/ranges/{chain.links[-1].name}.json"

@@ -1,0 +1,248 @@
+"""Raw files behind fsspec: XRootD (root://), S3 and its like (s3://), Google (gs://) and Azure (abfs://).
+
+A checksum counts only where the server's answer names its algorithm. The library finds the credentials.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import UTC, datetime
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from crpipe.campaign.raw_files import LISTED, SIZE_ONLY, Entry, Verification
+from crpipe.core import checksums
+from crpipe.core.errors import AccessError, ChangedError, ListingError, require
+from crpipe.source.local import file_type_problem
+from crpipe.source.pelican.download import PartialFile
+from crpipe.source.retries import Failure, TemporaryFailure, redact, retry, run_concurrently
+from crpipe.source.uris import host_and_path, uri_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+    from typing import Self
+
+    from crpipe.source.retries import Deadline
+    from crpipe.source.uris import RangeSource, SourceOptions
+
+Answer = TypeVar("Answer")
+Info = dict[str, Any]
+
+PIECE = 1 << 24  # bytes of one request
+_EXTRA = "remote"
+_UNTRIED = "cloud"
+_LIBRARIES = {  # module, extra, and the base of the errors that are no OSError
+    "root": ("fsspec_xrootd", _EXTRA, ""),
+    "s3": ("s3fs", _EXTRA, "botocore.exceptions:BotoCoreError"),
+    "gs": ("gcsfs", _UNTRIED, "gcsfs.retry:HttpError"),
+    "abfs": ("adlfs", _UNTRIED, "azure.core.exceptions:AzureError"),
+}
+_TIMES = ("mtime", "LastModified", "last_modified", "updated")
+_MISSING = ("[3011]", "no such file", "unable to locate", "not found", "does not exist")
+_REFUSED = ("[3010]", "permission denied", "not authorized", "auth failed", "forbidden", "credential")
+_SUBMITTED = re.compile(r"Failed to submit .* request: ")  # names an address in memory
+_CREDENTIALS = "docs/pelican.md says where credentials are found"
+_NAMES_NONE = ("[3013]", "not supported")  # XRootD's answer where no checksum is configured
+
+
+def named_checksum(fs: Any, scheme: str, path: str, info: Info) -> tuple[str, str] | None:
+    """Ask for the checksum of a file as (algorithm, hexadecimal); None where the answer names no algorithm.
+
+    An ETag is none: of an object in parts it is no hash of the content. So is a checksum of parts.
+    """
+    if scheme == "root":
+        try:
+            algorithm, value = fs.checksum(path)
+        except OSError as error:
+            if any(words in str(error) for words in _NAMES_NONE):
+                return None
+            raise
+        named = {algorithm.lower(): value}
+    elif scheme == "s3":
+        bucket, _, name = path.partition("/")
+        head = fs.call_s3("head_object", Bucket=bucket, Key=name, ChecksumMode="ENABLED")
+        whole = head.get("ChecksumType") == "FULL_OBJECT"
+        named = {each: head.get(f"Checksum{each.upper()}") for each in checksums.DIGITS} if whole else {}
+    elif scheme == "gs":
+        named = {"crc32c": info.get("crc32c"), "md5": info.get("md5Hash")}
+    else:
+        content = (info.get("content_settings") or {}).get("content_md5")
+        named = {"md5": bytes(content).hex() if content else None}
+    for algorithm in checksums.DIGITS:
+        value = checksums.decode(algorithm, named.get(algorithm) or "")
+        if value:
+            return algorithm, value
+    return None
+
+
+class FsspecSource:
+    """One server or bucket as a source of raw files; the library works in threads of its own."""
+
+    def __init__(self, options: SourceOptions, scheme: str, host: str, deadline: Deadline) -> None:
+        self._options = options
+        self._scheme = scheme
+        self._host = host
+        self._deadline = deadline
+
+    async def __aenter__(self) -> Self:
+        """Open the library's file system, or raise MissingExtra; nothing is connected yet."""
+        module, extra, errors = _LIBRARIES[self._scheme]
+        require(module, extra=extra, why=f"to read {self._scheme}://")
+        name, _, base = errors.partition(":")
+        self._errors = (OSError, getattr(import_module(name), base)) if errors else (OSError,)
+        from fsspec.core import url_to_fs  # noqa: PLC0415 - 0.2 s that other sources do not pay
+
+        seconds = self._options.read_timeout_s
+        limits: dict[str, Any] = {}
+        if self._scheme == "root":
+            limits = {"timeout": max(1, int(seconds))}
+        elif self._scheme == "s3":
+            limits = {"config_kwargs": {"connect_timeout": min(10.0, seconds), "read_timeout": seconds}}
+        self._fs: Any = url_to_fs(
+            f"{self._scheme}://{self._host}/", skip_instance_cache=True, use_listings_cache=False, **limits
+        )[0]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close what the library keeps open."""
+        if self._scheme == "root":
+            await asyncio.to_thread(self._fs.invalidate_cache)
+
+    async def fetch(self, entry: Entry, part: Path) -> Verification:
+        """Copy one file to ``part``, from where an earlier try stopped, and verify it."""
+        return await asyncio.to_thread(self._copy, entry, part)
+
+    async def checksum(self, uri: str) -> tuple[int, tuple[str, str] | None]:
+        """Ask for size and checksum of a file; None where the server names none."""
+        info = await asyncio.to_thread(self._info, uri)
+        return int(info["size"]), await asyncio.to_thread(self._named, uri, info)
+
+    async def entries(self, location: RangeSource, chosen: Callable[[str], bool]) -> Sequence[Entry]:
+        """List the chosen files of one directory."""
+        listed = await self._listed(location)
+        files = [(name, info) for name, info in listed if info["type"] != "directory" and chosen(name)]
+        return [_entry(name, self._uri(location, name), info) for name, info in files]
+
+    async def folders(self, location: RangeSource) -> Sequence[str]:
+        """Name the directories in one directory."""
+        return [name for name, info in await self._listed(location) if info["type"] == "directory"]
+
+    async def describe(self, uris: Sequence[str], paths: Sequence[str], key: str) -> Sequence[Entry]:
+        """Look up size and time of named files, several at once."""
+        entries: dict[str, Entry] = {}
+
+        async def look_up(item: tuple[str, str]) -> None:
+            uri, path = item
+            info = await self._retried(lambda: self._info(uri))
+            if info["type"] == "directory":
+                raise ListingError(f"{uri}: is a directory; correct {key}")
+            entries[path] = _entry(path, uri, info)
+
+        try:
+            await run_concurrently(zip(uris, paths, strict=True), look_up, self._options.concurrency)
+        except TemporaryFailure as error:
+            if error.kind is Failure.MISSING:
+                raise ListingError(f"{error}; correct {key}") from None
+            raise ListingError(f"{key}: {error}; run the same command again later") from error
+        return [entries[path] for path in paths]
+
+    async def _listed(self, location: RangeSource) -> list[tuple[str, Info]]:
+        where = f"{location.what}: {self._uri(location, '')}"
+        folder = self._path(self._uri(location, "")).rstrip("/") or "/"
+        try:
+            infos = await self._retried(lambda: self._ask(where, lambda: self._fs.ls(folder, detail=True)))
+        except TemporaryFailure as error:
+            later = "" if error.kind is Failure.MISSING else "run the same command again later, or "
+            raise ListingError(f"{error}; {later}{location.remedy}") from error
+        named = [(str(info["name"]).rstrip("/"), info) for info in infos]
+        return [(name.rpartition("/")[2], info) for name, info in named if name != folder]
+
+    async def _retried(self, question: Callable[[], Answer]) -> Answer:
+        return await retry(
+            lambda: asyncio.to_thread(question), attempts=self._options.attempts, deadline=self._deadline
+        )
+
+    def _copy(self, entry: Entry, part: Path) -> Verification:
+        size, path, listed = entry.size or 0, self._path(entry.uri), entry.listed
+        info = self._info(entry.uri)
+        _check_listed(entry, info)
+        named = (listed.algorithm, listed.value) if listed else self._named(entry.uri, info)
+        if named is None:
+            part.unlink(missing_ok=True)  # nothing would show that the pieces are of one file
+        algorithm, expected = named or (checksums.OWN, "")
+        with PartialFile(part, size, algorithm) as copy:
+            while copy.position < size:
+                start, end = copy.position, min(size, copy.position + PIECE)
+                data = self._ask(entry.uri, partial(self._fs.cat_file, path, start=start, end=end))
+                if len(data) != end - start:
+                    raise TemporaryFailure(f"{len(data)} of {end - start} bytes came")
+                copy.write(data)
+            checksum = copy.checksum()
+        _check_listed(entry, self._info(entry.uri))
+        if expected and checksum != expected:
+            part.unlink()
+            says = listed.where if listed else "the source"
+            raise TemporaryFailure(
+                f"{algorithm} is {checksum}, {says} says {expected}: bytes were changed on the way",
+                Failure.WRONG_BYTES,
+            )
+        problem = "" if expected else file_type_problem(part, entry.path)
+        if problem:
+            part.unlink()
+            raise TemporaryFailure(f"what came {problem}", Failure.WRONG_BYTES)
+        way = LISTED if listed else "source-checksum" if expected else SIZE_ONLY
+        return Verification(size, checksum, algorithm, way)
+
+    def _named(self, uri: str, info: Info) -> tuple[str, str] | None:
+        path = self._path(uri)
+        return self._ask(uri, lambda: named_checksum(self._fs, self._scheme, path, info))
+
+    def _info(self, uri: str) -> Info:
+        path = self._path(uri)
+        return self._ask(uri, lambda: dict(self._fs.info(path)))
+
+    def _ask(self, where: str, question: Callable[[], Answer]) -> Answer:
+        """Ask the library; raise TemporaryFailure for what may pass, and AccessError for a refusal."""
+        try:
+            return question()
+        except self._errors as error:
+            text = " ".join(redact(_SUBMITTED.sub("", str(error)) or type(error).__name__).split())
+            words = f"{type(error).__name__} {text}".lower()
+            if isinstance(error, PermissionError) or any(each in words for each in _REFUSED):
+                raise AccessError(f"{where}: refused ({text}); {_CREDENTIALS}") from error
+            if isinstance(error, FileNotFoundError) or any(each in words for each in _MISSING):
+                raise TemporaryFailure(f"{where}: not there ({text})", Failure.MISSING) from error
+            raise TemporaryFailure(f"{where}: {text}", Failure.SERVER_BUSY) from error
+
+    def _path(self, uri: str) -> str:
+        host, path = host_and_path(uri)
+        return path if self._scheme == "root" else f"{host.partition('@')[0]}{path}"
+
+    def _uri(self, location: RangeSource, name: str) -> str:
+        return uri_of(self._scheme, self._host, f"{location.folder.rstrip('/')}/{name}")
+
+
+def _entry(path: str, uri: str, info: Info) -> Entry:
+    return Entry(path, uri, int(info["size"]), _time(info))
+
+
+def _time(info: Info) -> datetime | None:
+    """Return when a file was last written; each library has a name and a type of its own for that."""
+    value = next((info[name] for name in _TIMES if info.get(name)), None)
+    if isinstance(value, int | float):
+        return datetime.fromtimestamp(value, UTC)
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value)
+    return value.astimezone(UTC) if isinstance(value, datetime) else None
+
+
+def _check_listed(entry: Entry, info: Info) -> None:
+    """Raise ChangedError unless a file has the size and the time of its listing."""
+    size, time = int(info["size"]), _time(info)
+    if size != entry.size:
+        raise ChangedError(f"{entry.uri}: has {size} bytes, {entry.size} when it was listed: it changed")
+    if time and entry.mtime and time != entry.mtime:
+        raise ChangedError(f"{entry.uri}: last written {time}, {entry.mtime} when it was listed: it changed")

@@ -1,0 +1,47 @@
+"""An S3 server on loopback (moto), which names the type of its checksums, as S3 does and moto does not."""
+
+import logging
+import threading
+
+import boto3
+from moto.server import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import make_server
+
+
+class S3Server:
+    """Serves the bucket ``bucket``; ``composite`` has the keys whose checksum is one of parts."""
+
+    def __init__(self):
+        self.composite = set()
+        self.untyped = set()
+
+    def __enter__(self):
+        logging.getLogger("werkzeug").setLevel(logging.ERROR)
+        self._server = make_server("127.0.0.1", 0, self._typed, threaded=True)
+        self._app = DomainDispatcherApplication(create_backend_app)
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread.start()
+        self.client = boto3.client("s3", endpoint_url=self.url)
+        self.client.create_bucket(Bucket="bucket")
+        return self
+
+    def __exit__(self, *_):
+        self.client.close()
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def _typed(self, environ, start):
+        key = environ["PATH_INFO"].partition("/bucket/")[2]
+
+        def typed(status, headers, *rest):
+            if key and key not in self.untyped:
+                kind = "COMPOSITE" if key in self.composite else "FULL_OBJECT"
+                headers = [*headers, ("x-amz-checksum-type", kind)]
+            return start(status, headers, *rest)
+
+        return self._app(environ, typed)

@@ -1,0 +1,201 @@
+"""Files of one web server, named in lists; a token goes only to a server that asks for one over TLS."""
+
+import http.server
+import os
+import threading
+
+import pytest
+
+from crpipe.core.errors import AccessError, ChangedError, ConfigError, ListingError, TransferError
+from crpipe.core.text import NullProgress
+from crpipe.source.listing import list_range
+from crpipe.source.pelican.login import check_access
+from crpipe.source.pelican.tokens import Token
+from crpipe.source.stage import stage_range
+from opened import opened
+from web_server import WebServer
+
+FILES = 4
+
+
+@pytest.fixture(autouse=True)
+def no_token_of_this_user(monkeypatch, tmp_path):
+    for name in ("BEARER_TOKEN", "BEARER_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Files with names that an address has to escape."""
+    folder = tmp_path / "served"
+    folder.mkdir()
+    for index in range(FILES):
+        (folder / f"part {index}%.bin").write_bytes(bytes([index]) * 300_000)
+    return folder
+
+
+@pytest.fixture
+def server(files):
+    with WebServer(files) as server:
+        yield server
+
+
+@pytest.fixture
+def by_list(configure, tmp_path, name):
+    """Configure a list of files; ``uris`` are its lines."""
+
+    def make(uris, **source):
+        (tmp_path / f"{name}.txt").write_text("".join(f"{uri}\n" for uri in uris))
+        keys = {"files": f"{tmp_path}/{{range}}.txt", "require_checksum": False, "attempts": 3} | source
+        return configure(**keys)
+
+    return make
+
+
+def addresses(server):
+    return [f"{server.url}/part%20{index}%25.bin" for index in range(FILES)]
+
+
+def staged(config, name):
+    list_range(opened(config), str(name), NullProgress())
+    stage_range(opened(config), str(name), NullProgress())
+    return config.paths().raw(str(name))
+
+
+def assert_identical(raw, files):
+    assert {file.name: file.read_bytes() for file in raw.glob("*.bin")} == {
+        file.name: file.read_bytes() for file in files.iterdir()
+    }
+
+
+def test_named_files_arrive_whole(by_list, server, name, files):
+    assert_identical(staged(by_list(addresses(server)), name), files)
+
+
+def test_a_file_goes_on_where_it_was_cut(by_list, server, name, files):
+    server.faults = [0.5]
+    raw = staged(by_list(addresses(server), concurrency=1), name)
+    assert_identical(raw, files)
+    (begin,) = [part for method, _, part in server.seen if method == "GET" and part]
+    assert begin.startswith(("bytes=1", "bytes=2"))
+    assert begin.endswith("-299999")
+
+
+def test_a_server_without_ranges_begins_again(by_list, name, files):
+    with WebServer(files, ranges=False) as server:
+        server.faults = [0.5]
+        assert_identical(staged(by_list(addresses(server), concurrency=1), name), files)
+        assert [part for _, _, part in server.seen if part]
+
+
+def test_the_server_of_python_s_library_is_enough(by_list, name, files):
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *args):
+            super().__init__(*args, directory=str(files))
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("localhost", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        server.url = f"http://localhost:{server.server_port}"
+        assert_identical(staged(by_list(addresses(server)), name), files)
+        with pytest.raises(
+            ListingError, match=r"lists no directories \(status 501 to PROPFIND\); name the files in"
+        ):
+            list_range(
+                opened(by_list([], files="", uri=f"{server.url}/{{range}}/*.bin")), str(name), NullProgress()
+            )
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_sizes_alone_must_be_asked_for(by_list, server, name):
+    with pytest.raises(TransferError, match=r"names no checksum; .* write source.require_checksum: false"):
+        staged(by_list(addresses(server), require_checksum=None), name)
+
+
+def test_a_file_that_was_written_again_is_refused(by_list, server, name, files):
+    config = by_list(addresses(server))
+    list_range(opened(config), str(name), NullProgress())
+    (files / "part 2%.bin").write_bytes(b"\xff" * 300_000)
+    os.utime(files / "part 2%.bin", (1e9, 1e9))
+    with pytest.raises(
+        ChangedError, match=r"part%202%25.bin: last written 2001-09-09 01:46:40, .* it changed"
+    ):
+        stage_range(opened(config), str(name), NullProgress())
+
+
+def test_what_is_not_there_is_named(by_list, server, name):
+    with pytest.raises(ListingError, match=r"/absent.bin: cannot be looked up \(status 404\)"):
+        list_range(opened(by_list([f"{server.url}/absent.bin"])), str(name), NullProgress())
+
+
+@pytest.mark.parametrize(
+    ("uri", "message"),
+    [
+        ("https://h/a.bin?download=1", r"write the address up to the \? or #"),
+        ("https://user:secret@h/a.bin", "write no password into an address"),
+        ("http://far.org/a.bin", "anybody on the way could change the files; write https://"),
+        ("dav://far.org/a.bin", "anybody on the way could change the files; write davs://"),
+        ("https:///a.bin", "names no host"),
+    ],
+)
+def test_a_wrong_address_is_an_error(by_list, name, uri, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        list_range(opened(by_list([uri])), str(name), NullProgress())
+    assert "secret" not in str(caught.value)
+
+
+def test_a_token_is_not_sent_without_tls(by_list, name, files, monkeypatch):
+    monkeypatch.setenv("BEARER_TOKEN", "key")
+    with (
+        WebServer(files, token="key") as server,
+        pytest.raises(
+            AccessError, match=r"refused \(status 401\); the address is not https, so no token is sent"
+        ),
+    ):
+        staged(by_list(addresses(server)), name)
+
+
+@pytest.mark.parametrize(
+    ("audience", "is_for"),
+    [
+        (None, True),
+        ("ANY", True),
+        (["https://wlcg.cern.ch/jwt/v1/any"], True),
+        ("door.site.org", True),
+        (["x.org", "https://door.site.org:2880/"], True),
+        ("door.site.org:2880", True),
+        ("site.org", False),
+        (["https://door.site.org.evil.org"], False),
+    ],
+)
+def test_a_token_for_other_servers_is_known(audience, is_for):
+    claims = {} if audience is None else {"aud": audience}
+    assert Token("x", "here", claims).is_for("door.site.org") is is_for
+
+
+def test_one_list_names_files_of_several_sources(by_list, server, name, files, tmp_path):
+    with WebServer(files) as other:
+        uris = addresses(server)
+        (tmp_path / "here").mkdir()
+        (tmp_path / "here" / "own.bin").write_bytes(b"own")
+        mixed = [
+            uris[0],
+            addresses(other)[1].replace("http://", "dav://"),
+            str(tmp_path / "here" / "own.bin"),
+        ]
+        raw = staged(by_list(mixed), name)
+    assert sorted(file.read_bytes()[:1] for file in raw.rglob("*.bin")) == [b"\0", b"\1", b"o"]
+
+
+def test_crpipe_token_says_that_the_server_asks(by_list, server, name):
+    access = check_access(by_list(addresses(server)))
+    assert "its server asks for a token where it needs one" in access.text
+    assert not access.problem

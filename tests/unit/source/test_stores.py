@@ -1,0 +1,177 @@
+"""Files of a bucket, of an S3 server on loopback; what counts as a checksum of the other stores."""
+
+import base64
+import hashlib
+import os
+
+import pyarrow.parquet as pq
+import pytest
+
+from crpipe.core.errors import AccessError, ChangedError, ListingError, MissingExtra, TransferError
+from crpipe.core.text import NullProgress
+from crpipe.source import stores
+from crpipe.source.listing import list_range
+from crpipe.source.source_checksum import ask_checksum
+from crpipe.source.stage import stage_range
+from crpipe.source.stores import named_checksum
+from crpipe.source.uris import SourceOptions, SourcePattern, host_and_path, uri_of
+from opened import opened
+from s3_server import S3Server
+
+FOLDER = "sim/0000000-0000999"
+SIZES = {"a%20b.bin": 0, "one.bin": 300_000, "three.bin": 2_500_000}
+
+
+@pytest.fixture(scope="module")
+def bucket():
+    names = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1"}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in names.items():
+            patch.setenv(name, value)
+        with S3Server() as server:
+            server.content = {name: os.urandom(size) for name, size in SIZES.items()}
+            for name, content in server.content.items():
+                put(server, name, content)
+            put(server, "README.txt", b"not a data file")
+            yield server
+
+
+def put(server, name, content):
+    server.client.put_object(
+        Bucket="bucket", Key=f"{FOLDER}/{name}", Body=content, ChecksumAlgorithm="SHA256"
+    )
+
+
+@pytest.fixture
+def store(bucket, configure, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", bucket.url)
+    monkeypatch.setattr(stores, "PIECE", 1_000_000)
+    bucket.composite.clear()
+    bucket.untyped.clear()
+
+    def make(**source):
+        return configure(**{"uri": "s3://bucket/sim/{range}/*.bin", "attempts": 2} | source)
+
+    return make
+
+
+def staged(config, name):
+    if not config.paths().manifest(str(name)).exists():
+        list_range(opened(config), str(name), NullProgress())
+    stage_range(opened(config), str(name), NullProgress())
+    return {row["path"]: row for row in pq.read_table(config.paths().staged(str(name))).to_pylist()}
+
+
+def test_a_range_of_a_bucket_is_listed_and_verified(store, bucket, name):
+    rows = staged(store(), name)
+    raw = store().paths().raw(str(name))
+    assert {file: (raw / file).read_bytes() for file in rows} == bucket.content
+    assert {(row["verified"], row["algorithm"]) for row in rows.values()} == {("source-checksum", "sha256")}
+    assert all(row["mtime"] for row in rows.values())
+    assert rows["three.bin"]["checksum"] == hashlib.sha256(bucket.content["three.bin"]).hexdigest()
+
+
+@pytest.mark.parametrize("kind", ["composite", "untyped"])
+def test_a_checksum_that_may_be_one_of_parts_is_none(store, bucket, name, kind):
+    getattr(bucket, kind).add(f"{FOLDER}/one.bin")
+    with pytest.raises(
+        TransferError, match=r"one.bin: the source names no checksum; .* source.require_checksum: false"
+    ):
+        staged(store(), name)
+    ways = {path: row["verified"] for path, row in staged(store(require_checksum=False), name).items()}
+    assert ways == {name: "size-only" if name == "one.bin" else "source-checksum" for name in SIZES}
+
+
+def test_a_copy_goes_on_where_a_killed_job_left_it(store, bucket, name):
+    config = store()
+    list_range(opened(config), str(name), NullProgress())
+    raw = config.paths().raw(str(name))
+    with pytest.raises(ZeroDivisionError):
+        stage_range(opened(config), str(name), _Stopping(raw / "three.bin.part", bucket.content["three.bin"]))
+    assert staged(config, name)["three.bin"]["verified"] == "source-checksum"
+    assert (raw / "three.bin").read_bytes() == bucket.content["three.bin"]
+
+
+class _Stopping(NullProgress):
+    """Leaves half of a copy, and stops the job at its first message."""
+
+    def __init__(self, part, content):
+        self.part, self.content = part, content
+
+    def update(self, *_):
+        self.part.write_bytes(self.content[:1_200_000])
+        raise ZeroDivisionError
+
+
+def test_an_object_that_was_written_again_is_refused(store, bucket, name):
+    config = store()
+    list_range(opened(config), str(name), NullProgress())
+    put(bucket, "one.bin", b"x" * 7)
+    try:
+        with pytest.raises(ChangedError, match="one.bin: has 7 bytes, 300000 when it was listed"):
+            stage_range(opened(config), str(name), NullProgress())
+    finally:
+        put(bucket, "one.bin", bucket.content["one.bin"])
+
+
+@pytest.mark.parametrize(
+    ("uri", "message"),
+    [
+        (
+            "s3://bucket/absent/{range}/*.bin",
+            r"range .*: s3://bucket/absent/.*: not there .*; check source.uri",
+        ),
+        (
+            "s3://no-bucket/{range}/*.bin",
+            r"s3://no-bucket/.*: not there \(The specified bucket does not exist\)",
+        ),
+    ],
+)
+def test_what_is_not_there_is_named(store, name, uri, message):
+    with pytest.raises(ListingError, match=message):
+        list_range(opened(store(uri=uri)), str(name), NullProgress())
+
+
+def test_credentials_that_are_missing_are_told(store, name, monkeypatch, tmp_path):
+    for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(AccessError, match="refused .*redentials.*; docs/pelican.md says where"):
+        list_range(opened(store()), str(name), NullProgress())
+
+
+def test_a_library_that_is_missing_is_named(store, name):
+    with pytest.raises(MissingExtra, match=r"gcsfs is needed to read gs:// .* pip install 'crpipe\[cloud\]'"):
+        list_range(opened(store(uri="gs://bucket/{range}/*.bin")), str(name), NullProgress())
+
+
+def test_the_checksum_of_one_object_is_asked_for(store, bucket):
+    named = ask_checksum(SourceOptions(attempts=1), f"s3://bucket/{FOLDER}/one.bin")
+    digest = hashlib.sha256(bucket.content["one.bin"]).hexdigest()
+    assert str(named) == f"sha256:{digest}  s3://bucket/{FOLDER}/one.bin"
+
+
+MD5 = hashlib.md5(b"x")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "info", "named"),
+    [
+        ("gs", {"crc32c": "4waSgw==", "md5Hash": None, "etag": "CO=="}, ("crc32c", "e3069283")),
+        ("gs", {"md5Hash": base64.b64encode(MD5.digest()).decode()}, ("md5", MD5.hexdigest())),
+        ("gs", {"etag": MD5.hexdigest()}, None),
+        ("abfs", {"content_settings": {"content_md5": bytearray(MD5.digest())}}, ("md5", MD5.hexdigest())),
+        ("abfs", {"content_settings": {"content_md5": None}, "etag": "0x8D"}, None),
+    ],
+)
+def test_only_what_names_its_algorithm_is_a_checksum(scheme, info, named):
+    assert named_checksum(None, scheme, "bucket/x", info) == named
+
+
+def test_addresses_of_stores_are_read_as_they_are_written():
+    location = SourcePattern("root://door:1094//eos/{range}/*.h5").whole()
+    assert (location.scheme, location.host, location.folder) == ("root", "door:1094", "/eos")
+    assert host_and_path("root://door/eos/a%20b") == ("door", "/eos/a%20b")
+    assert uri_of("root", "door", "/eos/a b") == "root://door//eos/a b"
+    assert uri_of("s3", "bucket", "/a%b") == "s3://bucket/a%b"
