@@ -36,11 +36,12 @@ BUDGET = {
     "inference": (15, 3260),
     "statistics": (6, 870),
     "check": (7, 1700),
+    "packs": (6, 1425),
     "setup": (6, 1600),
     "author": (2, 470),
     "workloads": (73, 15020),
     "workflow": (8, 1785),
-    "cli": (8, 2550),
+    "cli": (8, 2555),
     "api": (2, 515),
     "contract": (12, 1940),
 }
