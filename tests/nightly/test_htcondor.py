@@ -41,7 +41,7 @@ from runs import RANGES, REPOSITORY, Campaign
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), needs_roots]
 FIRST, MIDDLE, _ = RANGES
 PACKS = HTCONDOR.replace("htcondor", "htcondor/packs", 1)
-EVICTIONS, SLICE = 20, "60s"
+EVICTIONS = 20
 TRAIN = f"{HTCONDOR} {SECOND}"
 
 
@@ -136,8 +136,8 @@ def test_the_profile_as_shipped_makes_the_same_bytes(begun, alone, pool):
 def test_a_campaign_in_packs_goes_through_evictions(begun, pool):
     """Jobs share no file: ranges and links travel in packs, and every job may be evicted at any moment."""
     long = begun.copy(pool.folder / "long")
-    configure(long, **{"train.passes_per_link": 200, "train.snapshot_steps": 20})
-    campaign = long.copy(pool.folder / "packs", CRPIPE_SLICE=SLICE)
+    configure(long, **{"train.passes_per_link": 60, "train.snapshot_steps": 20})
+    campaign = long.copy(pool.folder / "packs")
     long.snakemake("--cores 2 train_all")
     with campaign.running(f"{PACKS} train_all") as head:
         evict(campaign, EVICTIONS, seed=1)
