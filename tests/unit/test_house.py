@@ -40,7 +40,6 @@ BUDGET = {
     "setup": (6, 1600),
     "author": (2, 470),
     "workloads": (73, 15020),
-    "packs": (6, 1425),
     "workflow": (8, 1785),
     "cli": (8, 2555),
     "api": (2, 515),
