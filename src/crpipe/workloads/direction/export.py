@@ -174,7 +174,7 @@ class PulseGraph(nn.Module):
         hit = (before[ends] - before[ends - multiplicity]).clamp_max(self.most_doms)
         vectors = self._vectors(pulses, pulse, event, rank, nth, many, hit)
         size = losses.length(vectors)
-        return vectors / size, self.model.sharpness * size[:, 0]
+        return vectors / size, self.model.kappa(size[:, 0])
 
     def _vectors(
         self,

@@ -28,11 +28,12 @@ _PAIRS = 1 << 20  # of sensors, whose distances are in memory at a time
 class DirectionModel(nn.Module):
     """Predicts a vector for each event, which points to where the neutrino came from.
 
-    A regression on a summary of the event gives the first vector, the network corrects it. sharpness: factor
-    of the vector's length that a calibration found; predictions apply it.
+    A regression on a summary of the event gives the first vector, the network corrects it. sharpness, power:
+    of the vector's length, which a calibration found; predictions apply them.
     """
 
     sharpness: Tensor
+    power: Tensor
 
     def __init__(self, features: Features, network: nn.Module) -> None:
         super().__init__()
@@ -43,6 +44,12 @@ class DirectionModel(nn.Module):
         # that their length says it hardly turned in 3,000 steps. Nor did it where it saw the summary, too.
         self.start = nn.Parameter(torch.tensor(_START))
         self.register_buffer("sharpness", torch.ones(()))
+        self.register_buffer("power", torch.ones(()))
+        self.register_load_state_dict_pre_hook(_without_power)  # type: ignore[no-untyped-call]
+
+    def kappa(self, length: Tensor) -> Tensor:
+        """Return the concentration, calibrated, of vectors of such a length."""
+        return self.sharpness.to(length) * length ** self.power.to(length)
 
     def forward(self, batch: Batch, turn: Tensor) -> Tensor:
         """Return vectors [B, 3] for the events of a batch that ``collate`` made, in its order.
@@ -69,6 +76,12 @@ class DirectionModel(nn.Module):
         """Return vectors [E, 3] from features x [E, L, F] and summaries; there: [E, L] false for padding."""
         step = self.network(x, there)
         return self.start * self.regression(summary) + step.float()  # bfloat16 lacks digits for small angles
+
+
+def _without_power(_: nn.Module, state: dict[str, Tensor], prefix: str, *__: object) -> None:
+    """Let checkpoints of before the power be read."""
+    if f"{prefix}sharpness" in state:
+        state.setdefault(f"{prefix}power", torch.ones(()))
 
 
 def _joined_groups(batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:

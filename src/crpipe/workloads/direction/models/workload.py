@@ -160,7 +160,7 @@ class DirectionWorkload(Workload, Generic[Options]):
         azimuth, zenith = azimuth_zenith(vectors)
         columns: Columns = {"azimuth": azimuth, "zenith": zenith}
         if self.options.loss == "von_mises_fisher":
-            columns["kappa"] = float(model.sharpness) * np.linalg.norm(vectors, axis=1)
+            columns["kappa"] = _kappa(model, np.linalg.norm(vectors, axis=1))
         columns["doms"] = hit
         fit = line_fit(events, self.places)
         columns["line_fit_azimuth"], columns["line_fit_zenith"] = fit
@@ -198,10 +198,12 @@ class DirectionWorkload(Workload, Generic[Options]):
         return {"angle": opening_angle(vectors, truth), "kappa": np.linalg.norm(vectors, axis=1)}
 
     def calibrate(self, model: nn.Module, deviations: Columns) -> None:
-        """Scale kappa so that the circles which it says hold 68 % of the events do so."""
+        """Scale and bend kappa so that the circles which it says hold 68 % of the events do so."""
         if self.options.loss == "von_mises_fisher":
             assert isinstance(model, DirectionModel)
-            model.sharpness.fill_(calibration(deviations["angle"], deviations["kappa"]))
+            sharpness, power = calibration(deviations["angle"], deviations["kappa"])
+            model.sharpness.fill_(sharpness)
+            model.power.fill_(power)
 
     def graphs(self, model: nn.Module, made: Provenance, folder: Path) -> Graphs:
         """Write the ONNX graph from raw pulses to directions; see export."""
@@ -211,7 +213,7 @@ class DirectionWorkload(Workload, Generic[Options]):
         graph = export.PulseGraph(model, self.options.pulses_per_dom, self.options.max_doms)
         return export.write(
             graph,
-            lambda events: float(model.sharpness) * self.vectors(model, events, 1)[0],
+            lambda events: _with_kappa(model, self.vectors(model, events, 1)[0]),
             made.layout,
             folder,
         )
@@ -243,6 +245,15 @@ class DeepSet(DirectionWorkload[DeepSetOptions]):
     def network(self, features: int) -> SensorDeepSet:
         """Build the DeepSet."""
         return SensorDeepSet(features, self.options)
+
+
+def _kappa(model: DirectionModel, lengths: NDArray[np.float64]) -> NDArray[np.float64]:
+    return model.kappa(torch.from_numpy(lengths)).numpy()
+
+
+def _with_kappa(model: DirectionModel, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    lengths = np.linalg.norm(vectors, axis=1)
+    return vectors * (_kappa(model, lengths) / np.maximum(lengths, np.finfo(np.float64).tiny))[:, None]
 
 
 def turned_back(vectors: Tensor, angle: float) -> Tensor:

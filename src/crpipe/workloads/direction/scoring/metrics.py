@@ -81,6 +81,8 @@ KAPPA_METRICS = (
 )
 COVERAGE = 0.68
 _QUANTILES = {"p10": 0.1, "p25": 0.25, "median": 0.5, "p75": 0.75, "p90": 0.9}
+_POWERS = tuple(step / 20 for step in range(10, 41))  # that a calibration tries
+_FITTED = 400  # events, for a power other than 1
 _KAPPA = (1e-6, 1e12)  # beyond, formulas with kappa lose their digits; an event is as uncertain as at all
 
 
@@ -146,13 +148,30 @@ def shares_inside(angle: ArrayLike, kappa: ArrayLike) -> Floats:
     return elementary.expm1(-kappa * height) / elementary.expm1(-2 * kappa)
 
 
-def calibration(angle: ArrayLike, kappa: ArrayLike) -> float:
-    """Return the factor of kappa with which COVERAGE of the events are inside of their circles.
+def calibration(angle: ArrayLike, kappa: ArrayLike) -> tuple[float, float]:
+    """Return factor and power of kappa with which COVERAGE of the events are inside of their circles.
 
-    angle: in rad, kappa: [N] each. 1 without events whose numbers are finite; between 1e-3 and 1e3.
+    angle: in rad, kappa: [N] each. The power brings the quarters of the events by kappa nearest to it, too;
+    it is 1 for fewer than _FITTED events. The factor is 1 without events whose numbers are finite; between
+    1e-3 and 1e3 where the power is 1.
     """
     pairs = np.stack([np.asarray(angle, np.float64), np.asarray(kappa, np.float64)])
-    angles, kappas = pairs[:, np.isfinite(pairs).all(axis=0)]
+    angles, kappas = pairs[:, np.isfinite(pairs).all(axis=0) & (pairs[1] > 0)]
+    if len(kappas) < _FITTED:
+        return _scaling(angles, kappas), 1.0
+    middle, quarter = float(np.median(kappas)), 4 * _ranks(kappas) // len(kappas)
+    found = []
+    for power in _POWERS:
+        bent = middle * (kappas / middle) ** power
+        factor = _scaling(angles, bent)
+        inside = shares_inside(angles, factor * bent) < COVERAGE
+        spread = sum((np.mean(inside[quarter == part]) - COVERAGE) ** 2 for part in range(4))
+        found.append((spread, abs(power - 1), factor * middle ** (1 - power), power))
+    _, _, factor, power = min(found)
+    return factor, power
+
+
+def _scaling(angles: Floats, kappas: Floats) -> float:
     low, high = 1e-3, 1e3  # the larger kappa, the smaller the circles
     for _ in range(40 if len(kappas) else 0):
         middle = math.sqrt(low * high)

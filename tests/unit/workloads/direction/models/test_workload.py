@@ -262,7 +262,7 @@ def test_an_event_without_pulses_teaches_nothing():
     torch.testing.assert_close(*counts)
 
 
-def test_a_calibration_scales_kappa_alone_and_ends_at_68_percent():
+def test_a_calibration_changes_kappa_alone_and_ends_at_68_percent():
     workload, model, events = fitted(rotations=2)
     before = predict(workload, model, events)
     with torch.no_grad():
@@ -272,10 +272,17 @@ def test_a_calibration_scales_kappa_alone_and_ends_at_68_percent():
         again = workload.deviations(model, events, torch.Generator())
     assert np.array_equal(again["kappa"], deviations["kappa"])
     after = predict(workload, model, events)
-    factor = model.sharpness.item()
-    assert factor != 1
+    assert model.sharpness.item() != 1
     for column, values in before.items():
-        scale = factor if column == "kappa" else 1
-        np.testing.assert_allclose(after[column], scale * values, rtol=1e-5)
-    inside = shares_inside(again["angle"][1:], factor * again["kappa"][1:]) < 0.68
+        expected = model.kappa(torch.from_numpy(again["kappa"])).numpy() if column == "kappa" else values
+        np.testing.assert_allclose(after[column], expected, rtol=1e-5)
+    inside = shares_inside(again["angle"][1:], after["kappa"][1:]) < 0.68
     assert inside.mean() == pytest.approx(0.68, abs=0.05)  # some are alike
+
+
+def test_a_checkpoint_of_before_the_power_is_read():
+    _, model, _ = fitted()
+    state = {name: value for name, value in model.state_dict().items() if name != "power"}
+    model.power.fill_(2.0)
+    model.load_state_dict(state)
+    assert model.power.item() == 1

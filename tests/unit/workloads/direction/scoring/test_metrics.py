@@ -119,14 +119,28 @@ def test_azimuths_that_differ_by_a_turn_are_the_same():
 def test_a_calibration_is_the_factor_by_which_kappa_is_wrong(wrong):
     rng = np.random.default_rng(3)
     kappa = 10 ** rng.uniform(0, 4, 20_000)
-    assert calibration(vmf_angles(kappa, rng), wrong * kappa) == pytest.approx(1 / wrong, rel=0.05)
+    factor, power = calibration(vmf_angles(kappa, rng), wrong * kappa)
+    assert power == pytest.approx(1, abs=0.051)
+    assert factor * (wrong * 100) ** power == pytest.approx(100, rel=0.1)
+
+
+@pytest.mark.parametrize("power", [0.6, 1.7])
+def test_a_calibration_repairs_the_quarters_of_a_kappa_that_is_too_steep_or_too_flat(power):
+    rng = np.random.default_rng(4)
+    said = 10 ** rng.uniform(1, 3, 8000)
+    truth = 7 * (said / 50) ** power
+    factor, found = calibration(vmf_angles(truth, rng), said)
+    assert found == pytest.approx(power, abs=0.051)
+    inside = shares_inside(vmf_angles(truth, rng), factor * said**found) < 0.68
+    for part in np.array_split(inside[np.argsort(said)], 4):
+        assert part.mean() == pytest.approx(0.68, abs=0.05)
 
 
 def test_a_calibration_of_nothing_is_one_and_of_nonsense_is_finite():
-    assert calibration([], []) == pytest.approx(1)
-    assert calibration([np.nan, 1.0], [1.0, np.inf]) == pytest.approx(1)
-    assert calibration([0.0], [1.0]) == pytest.approx(1e3)
-    assert calibration([3.0], [1e9]) == pytest.approx(1e-3)
+    assert calibration([], []) == pytest.approx((1, 1))
+    assert calibration([np.nan, 1.0], [1.0, np.inf]) == pytest.approx((1, 1))
+    assert calibration([0.0], [1.0]) == pytest.approx((1e3, 1))
+    assert calibration([3.0], [1e9]) == pytest.approx((1e-3, 1))
 
 
 def test_parts_are_tracks_and_cascades_halves_by_pulses_and_quarters_by_kappa(judged):
