@@ -40,7 +40,7 @@ BUDGET = {
     "setup": (6, 1600),
     "author": (2, 470),
     "workloads": (73, 15020),
-    "workflow": (8, 1785),
+    "workflow": (8, 1800),
     "cli": (8, 2560),
     "api": (2, 515),
     "contract": (12, 1940),
