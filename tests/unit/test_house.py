@@ -25,14 +25,14 @@ EMPTY_NAMES = frozenset(("found", "made", "told", "own", "place"))
 # Modules and lines of each room, at most; a commit that needs more says for what. The aim is 38,000 lines.
 BUDGET = {
     "core": (11, 2675),
-    "config": (6, 1520),
+    "config": (6, 1530),
     "events": (12, 1950),
     "campaign": (12, 2605),
     "source": (27, 6395),
     "split": (14, 3650),
     "loading": (5, 1145),
     "report": (23, 5620),
-    "train": (18, 4480),
+    "train": (18, 4475),
     "inference": (15, 3260),
     "statistics": (6, 870),
     "check": (7, 1700),

@@ -29,6 +29,7 @@ from crpipe.config.plugins import (
     free_options,
     is_installed,
     later_options,
+    names_before,
     options_class,
     renamed,
 )
@@ -122,8 +123,12 @@ def _nearest(parts: list[str], model: type[BaseModel], prefix: str) -> str:
     parent: Any = model
     for part in parts[:-1]:
         parent = parent.model_fields[part].annotation
-    near = difflib.get_close_matches(parts[-1], list(parent.model_fields), n=1, cutoff=0.4)
-    return f"; did you mean {prefix}{'.'.join([*parts[:-1], near[0]])}?" if near else ""
+    section = ".".join(parts[:-1])
+    names = {name: f"{section}.{name}".lstrip(".") for name in parent.model_fields}
+    before = {name: new for name, new in names_before().items() if name.rpartition(".")[0] == section}
+    names = {old.rpartition(".")[2]: new for old, new in before.items()} | names
+    near = difflib.get_close_matches(parts[-1], list(names), n=1, cutoff=0.4)
+    return f"; did you mean {prefix}{names[near[0]]}?" if near else ""
 
 
 Tree = dict[str, Any]

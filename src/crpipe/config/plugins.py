@@ -180,6 +180,11 @@ def called_now(recorded: str) -> str:
     return _CALLED_NOW.get(recorded, recorded)
 
 
+def names_before() -> dict[str, str]:
+    """Return the names of keys that earlier versions had, with the present ones."""
+    return _CALLED_NOW
+
+
 def renamed(dotted: str) -> str:
     """Return the new name of a key or module of before, or what to write where it has none."""
     names = yaml.safe_load(files("crpipe.config").joinpath("renamed.yaml").read_text())

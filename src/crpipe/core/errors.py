@@ -27,9 +27,9 @@ CrpipeError                     exit 1
 ├── LeaseError                  exit 75   another live job holds the range; try again later
 ├── QueueError                  exit 75   a cluster does not answer; try again later
 ├── SetupError                  exit 78   `crpipe doctor` found what will stop a campaign
-├── MissingExtra                exit 69   an optional library is not installed, or its version does not fit
-└── Interrupted                 exit 75   stopped by a signal after a snapshot; the same command resumes
-    └── SliceOver               exit 85   a slice of a pack is over; the same command goes on from its STATE
+├── Interrupted                 exit 75   stopped by a signal after a snapshot; the same command resumes
+│   └── SliceOver               exit 85   a slice of a pack is over; the same command goes on from its STATE
+└── MissingExtra                exit 69   an optional library is not installed, or its version does not fit
 """
 
 from __future__ import annotations

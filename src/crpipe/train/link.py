@@ -53,14 +53,10 @@ def train_link(
 ) -> None:
     """Train one link of the chain and write its receipt.
 
-    <<<<<<< HEAD
-    first: called on the leading rank where nothing of the link is trained yet; raises what ends the job.
-    packed: all ranges were compared when the link was packed, and are not here.
-    =======
     profile_steps: steps at the beginning to write a trace of. anomaly: stop at the first operation whose
     gradient is not finite, and name it; very slow. first: called on the leading rank where nothing of the
-    link is trained yet; raises what ends the job.
-    >>>>>>> keys
+    link is trained yet; raises what ends the job. packed: all ranges were compared when the link was packed,
+    and are not here.
 
     Idempotent: a finished checkpoint of the same key is adopted, a snapshot is resumed. Raise ConfigError
     when the campaign has no such link or its run was started under other keys, LeaseError when another live

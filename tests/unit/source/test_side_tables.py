@@ -157,7 +157,7 @@ def test_a_directory_is_no_table(tmp_path):
         ({"a": "/x_{range}.csv"}, r"source\.tables\.a: .*names one file"),
         ({"a": "/x_*.csv"}, r"source\.tables\.a: .*names one file"),
         ({"a": ""}, r"source\.tables\.a: not set"),
-        ({"a": "s3://b/x"}, r"source\.tables\.a: s3:// is not known"),
+        ({"a": "ftp://b/x"}, r"source\.tables\.a: ftp:// is not known"),
         ({"a": "synthetic://a"}, "write synthetic:// alone"),
     ],
 )
