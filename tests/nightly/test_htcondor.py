@@ -141,7 +141,7 @@ def test_a_campaign_in_packs_goes_through_evictions(begun, pool):
     long.snakemake("--cores 2 train_all")
     with campaign.running(f"{PACKS} train_all") as head:
         evict(campaign, EVICTIONS, seed=1)
-        assert finished_in(head, 900)
+        assert finished_in(head, 900), told_by(campaign)
     assert events(campaign) >= EVICTIONS
     ours, theirs = products(campaign), products(long)
     assert len(theirs) > 30
@@ -153,7 +153,7 @@ def test_a_job_is_evicted(slow, pool, same, how, way):
     with slow.running(TRAIN) as head:
         pool.call("condor_vacate_job", *how, in_training(slow, MIDDLE))
         hurry(slow)
-        assert finished_in(head, 300)
+        assert finished_in(head, 300), told_by(slow)
     same(slow, way)
 
 
@@ -165,7 +165,7 @@ def test_a_job_is_held_and_released(slow, pool, same):
         wait_for(lambda: events(slow, HELD), "the job is held", 60)
         hurry(slow)
         pool.call("condor_release", job)
-        assert finished_in(head, 300)
+        assert finished_in(head, 300), told_by(slow)
     same(slow, "Interrupted")
 
 
@@ -183,7 +183,7 @@ def test_the_starter_of_a_job_is_killed(slow, pool, same):
         in_training(slow, MIDDLE)
         pool.daemon("condor_starter").kill()
         hurry(slow)
-        assert finished_in(head, 600)
+        assert finished_in(head, 600), told_by(slow)
     same(slow, "killed")
 
 
@@ -195,7 +195,7 @@ def test_the_schedd_ends_and_is_started_again(slow, pool, same, number):
         before.send_signal(number)
         wait_for(lambda: pool.daemon("condor_schedd") not in (None, before), "there is a new schedd", 120)
         hurry(slow)
-        assert finished_in(head, 600)
+        assert finished_in(head, 600), told_by(slow)
     same(slow, *["Interrupted"] * (tries(slow, MIDDLE) - 1))
 
 
@@ -208,7 +208,7 @@ def test_the_head_is_killed_and_its_jobs_are_removed_by_the_next(slow, same):
     with slow.running(TRAIN) as head:
         wait_for(lambda: f"cancelling its HTCondor jobs {orphan}" in told_by(slow), "it is cancelled", 60)
         hurry(slow)
-        assert finished_in(head, 300)
+        assert finished_in(head, 300), told_by(slow)
     same(slow, "Interrupted")
 
 

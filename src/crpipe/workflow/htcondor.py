@@ -7,6 +7,7 @@ import contextlib
 import re
 import shutil
 import subprocess
+import time
 from typing import TYPE_CHECKING, Any
 
 from crpipe.core.errors import MissingExtra, QueueError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 DISTRIBUTION = "snakemake-executor-plugin-htcondor"
 PLUGIN = DISTRIBUTION.replace("-", "_")
 MINOR = "0.3"
+ASK_AGAIN_S = 20.0
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
 _CHANGED = ("_get_base_exec_and_args", "run_job", "_report_and_resolve_job_state", "check_active_jobs")
 _SET_LAST = "_unified_log_file"  # by the executor's __post_init__
@@ -46,7 +48,7 @@ def adapt_plugin(plugin: ModuleType, version: str, allowed: Callable[[], bool]) 
         return
     executor: Any = plugin.Executor
     command, submit, report, check = (getattr(executor, name) for name in _CHANGED)
-    changed = _bare(command, allowed), _asking(submit), _removing(report, plugin), _complete(check)
+    changed = _bare(command, allowed), _asking(submit, plugin), _removing(report, plugin), _complete(check)
     for name, function in zip(_CHANGED, changed, strict=True):
         setattr(executor, name, function)
 
@@ -72,13 +74,27 @@ def quoted(words: Sequence[str]) -> str:
     return '"' + " ".join("'" + word.replace("'", "''").replace('"', '""') + "'" for word in words) + '"'
 
 
-def _asking(before: Callable[..., None]) -> Callable[..., None]:
+def _asking(before: Callable[..., None], plugin: Any) -> Callable[..., None]:
     def run_job(self: Any, job: Any) -> None:
+        wait_for_schedd(plugin.htcondor, self.logger.warning)
         if not job.is_group():
             job.resources.update(requests(job.resources))
         before(self, job)
 
     return run_job
+
+
+def wait_for_schedd(bindings: Any, say: Callable[[str], None]) -> None:
+    """Return when the schedd lets these bindings act: a job that it does not take would end the workflow."""
+    while True:
+        try:
+            bindings.Schedd().act(bindings.JobAction.Remove, "false")
+        except (bindings.HTCondorException, OSError, RuntimeError) as error:
+            cause = " ".join(str(error).split())
+            say(f"HTCondor takes no job now ({cause}); asking again in {ASK_AGAIN_S:g} s")
+            time.sleep(ASK_AGAIN_S)
+        else:
+            return
 
 
 def requests(resources: Any) -> dict[str, int]:

@@ -45,6 +45,7 @@ def plugin():
     done = []
 
     class Executor:
+        logger = SimpleNamespace(warning=done.append)
         workflow = SimpleNamespace(execution_settings=SimpleNamespace(latency_wait=30))
 
         def get_python_executable(self):
@@ -120,7 +121,23 @@ def test_jobs_ask_for_what_the_rules_say_unless_the_profile_does(plugin, resourc
     assert requests(resources) == asked
     adapt_plugin(plugin, VERSION, lambda: True)
     plugin.Executor().run_job(job_of_snakemake(resources=dict(resources)))
-    assert plugin.done == [resources | asked]
+    assert plugin.done == [("remove", "false"), resources | asked]
+
+
+def test_a_job_waits_until_the_schedd_is_back(plugin, monkeypatch):
+    """The plugin ends the workflow where a job is not taken."""
+    answers = iter([OSError("no\nschedd"), None])
+
+    class Schedd:
+        def act(self, what, jobs):
+            if (error := next(answers)) is not None:
+                raise error
+
+    monkeypatch.setattr(htcondor, "ASK_AGAIN_S", 0.0)
+    plugin.htcondor.Schedd = Schedd
+    adapt_plugin(plugin, VERSION, lambda: True)
+    plugin.Executor().run_job(job_of_snakemake(resources={}))
+    assert plugin.done == ["HTCondor takes no job now (no schedd); asking again in 0 s", {}]
 
 
 @pytest.mark.parametrize(("status", "active"), [(JobStatus.HELD, True), (JobStatus.RUNNING, False)])
