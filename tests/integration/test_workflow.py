@@ -147,7 +147,7 @@ def test_the_workflow_reads_the_files_that_the_verbs_read(begun, variable, words
             "source: {look_ahed: 3}",
             "config/tiny.yaml: source.look_ahed: unknown key; did you mean source.prefetch_ranges?",
         ),
-        ("ranges: {last: 5}", "ranges: 0..5 is not a whole number of steps of 1000; correct ranges.last"),
+        ("ranges: {last: 5}", "(ranges.size); write ranges.last: 999"),
         ("seed: many", "config/tiny.yaml: seed: 'many'"),
     ],
 )

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from checked import FIRST, SECOND
+from crpipe.core.errors import FormatError, SourceError
 
 LINKS = (FIRST, SECOND, "outliers")
 
@@ -59,6 +60,18 @@ def test_a_step_that_is_done_is_not_done_again(campaign):
         campaign.crpipe("train", link)
     campaign.crpipe("consolidate")
     assert campaign.contents() == before
+
+
+def test_a_plan_names_the_changed_key_that_the_workflow_would_refuse(campaign):
+    assert "made with" not in campaign.crpipe("plan", "--offline")
+    with pytest.raises(SourceError, match=r"would fail:\ntrain.ema_decay: made with .*, now 0.5; restore it"):
+        campaign.crpipe("plan", "--offline", "--set", "train.ema_decay=0.5")
+
+
+def test_an_event_of_the_command_line_is_named_as_it_was_typed(campaign, tmp_path):
+    words = ("generate", "--checkpoint", FIRST, "--out", str(tmp_path / "g.parquet"), "--event", "energy=1e6")
+    with pytest.raises(FormatError, match=r"^--event: no column depth_m"):
+        campaign.crpipe(*words)
 
 
 def test_the_result_is_reported(campaign, tmp_path):

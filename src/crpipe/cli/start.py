@@ -127,7 +127,11 @@ def _can_ask() -> bool:
 def _answer(question: str, default: str = "") -> str:
     """Ask until there is an answer; Enter takes the default, where there is one."""
     while True:
-        answer: str = typer.prompt(question, default=default, show_default=bool(default)).strip()
+        try:
+            answer: str = typer.prompt(question, default=default, show_default=bool(default)).strip()
+        except typer.Abort:
+            show("\nnothing was written")
+            raise typer.Exit(130) from None
         if answer:
             return answer
         show("an answer is needed here; Ctrl-C ends without writing anything")
@@ -337,6 +341,7 @@ def plan(
         raise typer.BadParameter("--in, --range, --anomaly and --profile need --probe")
     from crpipe.campaign.campaign import Campaign
     from crpipe.report.plan import Plan, describe_plan, render_plan
+    from crpipe.report.state import changed_values
     from crpipe.setup.compatibility import check_fit, planned_workload
     from crpipe.setup.preview import look_at_source
     from crpipe.source.counting import check_source
@@ -346,6 +351,8 @@ def plan(
     checked = check_fit(config)
     campaign = Campaign.open(config, "either")
     seen = look_at_source(campaign, offline=offline)
+    changed = [f"{each}; restore it, or set a new results or run" for each in changed_values(campaign)]
+    seen = dataclasses.replace(seen, problems=(*seen.problems, *changed))
     planned = Plan.of(campaign, planned_workload(config), seen, partial(_rate, campaign))
     if as_json:
         print(json.dumps(describe_plan(planned), indent=1))
@@ -426,7 +433,7 @@ def run(
     Ctrl-C stops it with a snapshot; the same command continues. Exit codes: 0 done, 1 a job failed, 130
     stopped by Ctrl-C, 143 by SIGTERM, else that of the refusal.
     """
-    from crpipe.workflow.run import RunRequest, run_workflow
+    from crpipe.workflow.run import RunRequest, check_targets, run_workflow
 
     if not any(Path(name).is_file() for name in _SNAKEFILES):
         raise ConfigError(f"{Path.cwd()}: no Snakefile here; {way_to_campaign(Path())}")
@@ -435,6 +442,7 @@ def run(
     targets, more = given[:cut], given[cut:]
     if targets and links:
         raise typer.BadParameter("name a TARGET or --links N, not both")
+    check_targets(targets, Path("workflow"))
     if cores and cores != "all" and not (cores.isascii() and cores.isdecimal() and int(cores)):
         raise typer.BadParameter(f"--cores {cores}: expected 1 or more, or all")
     request = RunRequest(

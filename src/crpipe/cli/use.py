@@ -23,6 +23,7 @@ from crpipe.cli.verbs import RANGE, declare
 from crpipe.core.errors import (
     ConfigError,
     DataError,
+    FormatError,
     MachineError,
     MissingExtra,
     PluginError,
@@ -184,7 +185,10 @@ def generate(
     request = TableRequest(
         campaign=campaign, checkpoint=path, inputs=files, out=out, device=device, seed=seed
     )
-    events = generate_files(request, Terminal(), multiplicity=multiplicity, cap=cap, flat=flat)
+    try:
+        events = generate_files(request, Terminal(), multiplicity=multiplicity, cap=cap, flat=flat)
+    except FormatError as error:
+        raise FormatError(str(error).replace(str(files[0]), "--event") if event else str(error)) from error
     print(describe_table(out, events))
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import pydantic
-import yaml
 from pydantic import BaseModel, model_validator
 
 from crpipe.config.combinations import (
@@ -47,7 +46,8 @@ from crpipe.config.sections import (
     TrainSection,
     key,
 )
-from crpipe.core.causes import OF_PROGRAMS, is_present, refuse_machine_error, retry_io
+from crpipe.config.yaml_text import BRACES, read_value, read_yaml
+from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
 from crpipe.core.paths import Paths
 from crpipe.core.ranges import Range, make_chain, make_ranges
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 # What is wrong with a configuration, in words: one line for each wrong key or value.
 
 
-BRACES = 'put quotes around values with braces, as in uri: "/data/{range}/*.parquet"'
+PLAIN_NAME = "letters, digits, . _ -"
 _EXPONENT = re.compile(r"[-+]?[0-9_]*\.?[0-9]+[eE][-+]?[0-9]+|[-+]?[0-9]+\.[eE][-+]?[0-9]+")
 
 
@@ -79,6 +79,8 @@ def explain(
             message = "unknown key" + (renamed(dotted) or _nearest(parts, model, prefix))
         elif item["type"] == "model_type":
             message = f"{item['input']!r}: this is a section of keys" + renamed(dotted)
+        elif item["type"] == "string_pattern_mismatch":
+            message = f"{item['input']!r}: legal are {PLAIN_NAME}, a letter or digit first"
         elif item["type"] == "string_type" and isinstance(item["input"], dict):
             message = f"expected text, found a mapping; {BRACES}"
         elif not isinstance(item["input"], dict | BaseModel):
@@ -133,8 +135,6 @@ def _nearest(parts: list[str], model: type[BaseModel], prefix: str) -> str:
 
 Tree = dict[str, Any]
 AUTO = "auto"
-_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
-_PLACEHOLDER = re.compile(r"\{(?:range|number)\b[^{}]*\}")
 SYNTHETIC = "synthetic://"
 # Sections whose keys belong to what another key names.
 PARTS_FIRST = "split.parts_first"  # recorded since the group, and not the size, decides an event's part
@@ -361,7 +361,7 @@ def read_tree(files: Iterable[Path], overrides: Iterable[str] = ()) -> tuple[Tre
     tree: Tree = {}
     origin: dict[str, str] = {}
     for path in files:
-        _merge(tree, _read_yaml(path), str(path), origin)
+        _merge(tree, read_yaml(path), str(path), origin)
     for text in overrides:
         _merge(tree, parse_override(text), f"--set {text}", origin)
     return tree, origin
@@ -372,10 +372,7 @@ def parse_override(text: str) -> Tree:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise ConfigError(f"--set {text}: expected key.sub=value")
-    try:
-        node: Any = yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"--set {text}: {value!r} is not YAML ({_fault(value, error)})") from error
+    node: Any = read_value(value, f"--set {text}")
     for part in reversed(name.split(".")):
         node = {part: node}
     return dict(node)
@@ -418,6 +415,15 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield f"{prefix}{name}", value
 
 
+def fixed_keys(section: type[BaseModel] = Config, prefix: str = "") -> Iterator[str]:
+    """Name each key of records that has one value today and cannot be set."""
+    for name, info in section.model_fields.items():
+        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+            yield from fixed_keys(info.annotation, f"{prefix}{name}.")
+        elif info.exclude:
+            yield f"{prefix}{name}"
+
+
 def _scoped(section: BaseModel, scopes: set[str], prefix: str = "") -> Tree:
     keys: Tree = {}
     for name, info in type(section).model_fields.items():
@@ -430,37 +436,6 @@ def _scoped(section: BaseModel, scopes: set[str], prefix: str = "") -> Tree:
             dotted = f"{prefix}{name}"
             keys[WRITTEN_AS.get(dotted, dotted)] = list(value) if isinstance(value, tuple) else value
     return keys
-
-
-def _read_yaml(path: Path) -> Tree:
-    text = ""
-    try:
-        text = retry_io(path.read_text)
-        tree = yaml.safe_load(text) or {}
-    except OSError as error:
-        refuse_machine_error(error, path, OF_PROGRAMS)
-        raise ConfigError(
-            f"{path}: cannot be read ({error.strerror}); name an existing file with --config"
-        ) from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: not valid YAML: {_fault(text, error)}") from error
-    if not isinstance(tree, dict):
-        raise ConfigError(f"{path}: expected keys with values, found {type(tree).__name__}")
-    return tree
-
-
-def _fault(text: str, error: Exception) -> str:
-    """Describe in one line where a text is no YAML and why, and to write quotes where {range} lacks them."""
-    mark = getattr(error, "problem_mark", None)
-    if mark is None:
-        return " ".join(str(error).split())
-    begin = getattr(error, "context_mark", None) or mark
-    said = " ".join(filter(None, (getattr(error, "context", None), getattr(error, "problem", None))))
-    message = f"line {mark.line + 1}, column {mark.column + 1}: {said}"
-    near = text.splitlines()[begin.line : mark.line + 1]
-    if any(_PLACEHOLDER.search(_QUOTED.sub("", line.partition(" #")[0])) for line in near):
-        return f"{message}; {BRACES}"
-    return message
 
 
 def _merge(into: Tree, tree: Tree, source: str, origin: dict[str, str], prefix: str = "") -> None:

@@ -188,7 +188,7 @@ def names_before() -> dict[str, str]:
 def renamed(dotted: str) -> str:
     """Return the new name of a key or module of before, or what to write where it has none."""
     names = yaml.safe_load(files("crpipe.config").joinpath("renamed.yaml").read_text())
-    new = (names | _CALLED_NOW).get(dotted)
+    new = (_CALLED_NOW | names).get(dotted)
     return f"; {'' if ' ' in new else 'it is now called '}{new}" if new else ""
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from pydantic import BaseModel
 
-from crpipe.config.loading import NAMED, Config
+from crpipe.config.loading import NAMED, PLAIN_NAME, Config
 from crpipe.config.plugins import is_installed, options_class
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def legal_values(schema: Schema) -> str:
         length = f"{schema['minItems']} values, each " if "minItems" in schema else "list, each "
         return length + legal_values(inner)
     bounds = [f"{word} {_number(schema[name])}" for name, word in _BOUNDS.items() if name in schema]
-    words = "letters, digits, . _ -" if "pattern" in schema else _TYPES[schema["type"]]  # the one pattern
+    words = PLAIN_NAME if "pattern" in schema else _TYPES[schema["type"]]  # the one pattern
     return " ".join([words, ", ".join(bounds)]).strip()
 
 

@@ -51,8 +51,11 @@ def make_ranges(
     ``skip`` names a range that is not among them.
     """
     if (last - first + 1) % step and not ragged:
+        whole = last - (last - first + 1) % step
+        smaller = f"{whole} or " if whole > first else ""
         raise ConfigError(
-            f"ranges: {first}..{last} is not a whole number of steps of {step}; correct ranges.last"
+            f"ranges: {first} to {last} is not a whole number of ranges of {step} (ranges.size); "
+            f"write ranges.last: {smaller}{whole + step}"
         )
     tiles = tuple(Range(start, min(start + step - 1, last)) for start in range(first, last + 1, step))
     unknown = skip - set(tiles)

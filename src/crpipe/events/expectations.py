@@ -26,6 +26,7 @@ _DIGITS = 6  # of a float32
 _SENTINELS |= {float(f"{value:.{_DIGITS}g}") for value in (-(2.0**31), 2.0**31 - 1, 2.0**32 - 1)}
 _FAR = 3  # times the limit, or the usual medians: nearer values are ordinary ones that a cut leaves out
 _UNUSUAL = ("keV", "PeV")  # only where no other unit fits
+_DECADES = 1e6  # between usual medians: such columns are often stored as logarithms
 _SLACK = 10  # times the usual medians: a single value may be so far from them
 
 
@@ -95,7 +96,11 @@ class Expectations:
     def guess_unit(self, column: str, unit: str, median: float) -> str:
         """Guess the unit that makes an unusual median usual, as a question; empty without a guess."""
         guesses = {other: median * factor for other, factor in self._other_units(column, unit)}
-        return self._nearest(column, unit, guesses, *self.typical[column])
+        low, high = self.typical[column]
+        guess = self._nearest(column, unit, guesses, low, high)
+        if low > 0 and high / low > _DECADES and math.log10(low) <= median <= math.log10(high):
+            return f"{guess.removesuffix('?') or 'is it a logarithm'}{', or a logarithm' if guess else ''}?"
+        return guess
 
     def _other_units(self, column: str, unit: str) -> Iterator[tuple[str, float]]:
         """Yield the other units that a file may be in, the nearest first, and by what to multiply."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import yaml
 
 from crpipe import __version__
-from crpipe.config.loading import PARTS_FIRST
+from crpipe.config.loading import PARTS_FIRST, fixed_keys
 from crpipe.config.plugins import called_now
 from crpipe.core.causes import plugin_errors
 from crpipe.core.errors import require
@@ -112,8 +112,9 @@ def _copy_tables(tables: Tables, origin: Provenance, out: Path) -> Iterable[str]
 
 def _campaign(origin: Provenance) -> dict[str, Any]:
     """Return the configuration that trains this model again, as far as it shapes the result."""
-    left_out = ("layout.", "tables.", PARTS_FIRST)  # what is recorded, and is no key of a configuration
-    keys = {called_now(name): value for name, value in origin.keys.items() if not name.startswith(left_out)}
+    left_out = ("layout.", "tables.", PARTS_FIRST, *fixed_keys())  # what is recorded, and is no key
+    recorded = {called_now(name): value for name, value in origin.keys.items()}
+    keys = {name: value for name, value in recorded.items() if not name.startswith(left_out)}
     tree: dict[str, Any] = {"run": origin.run, **nested(keys)}
     ranges = [Range.parse(name) for name in origin.ranges]
     if ranges:

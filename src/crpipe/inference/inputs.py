@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from crpipe.core.causes import OF_FORM, is_plain, plugin_errors, refuse_machine_error, retry_io
+from crpipe.core.causes import OF_FORM, is_folder, is_plain, plugin_errors, refuse_machine_error, retry_io
 from crpipe.core.errors import CrpipeError, FormatError
 from crpipe.events.batch import Events, regroup
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
@@ -254,6 +254,8 @@ def _without_items(columns: dict[str, NDArray[Any]], count: int) -> Events:
 
 
 def _check_exists(path: Path) -> None:
+    if is_folder(path):
+        raise FormatError(f"{path}: a folder; name the files in it, as in {path}/*")
     if not is_plain(path):
         raise FormatError(f"{path}: missing; name existing files with --in")
 

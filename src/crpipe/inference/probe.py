@@ -37,7 +37,9 @@ from crpipe.train.step import Stepper, named_out_of_memory
 from crpipe.train.workload import give_histograms, open_workload
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from torch import Tensor
 
     from crpipe.campaign.campaign import Campaign
     from crpipe.campaign.records import Tables
@@ -147,6 +149,11 @@ class TimedStepper(Stepper):
         self.clock.mark(_OTHER)
         return moved
 
+    def _take(self, phase: Phase, bad: Tensor) -> None:
+        self.clock.mark(f"{phase.name}: optimizer")
+        super()._take(phase, bad)
+        self.clock.mark(_OTHER)
+
 
 def probe_batch(
     campaign: Campaign,
@@ -172,9 +179,6 @@ def probe_batch(
     torch.manual_seed(seed)
     phases = [replace(phase, loss=_timed(phase, clock)) for phase in phases_of(workload)]
     state = TrainState(workload.model(), phases, seed, world.device)
-    for name, optimizer in state.optimizers.items():
-        optimizer.register_step_pre_hook(_marking(clock, f"{name}: optimizer"))
-        optimizer.register_step_post_hook(_marking(clock, _OTHER))
     stepper = TimedStepper(train, load, workload, state, world, meter, campaign.layout.weight)
     stepper.clock = clock
     repeats = max(phase.repeat for phase in phases) if train.fresh_batches else 1
@@ -286,13 +290,6 @@ def _timed(phase: Phase, clock: StepClock) -> Loss:
         return loss_and_metrics
 
     return loss
-
-
-def _marking(clock: StepClock, part: str) -> Callable[..., None]:
-    def hook(*_: Any) -> None:
-        clock.mark(part)
-
-    return hook
 
 
 # The batch that is trained on: of shards that exist, or of raw files.

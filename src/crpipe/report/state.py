@@ -297,7 +297,7 @@ class CampaignState:
             disk=Disk(taken, campaign.raw_budget(taken), free_bytes(paths.results)),
             pace_s=range_s,
             eta_s=_eta(links, range_s),
-            changed=tuple(_changed_keys(campaign)),
+            changed=tuple(changed_values(campaign)),
             queue=(*jobs_here(), *htcondor_jobs_here()),
             token=token,
             validation=LastValidation.of(paths, campaign.chain.names),
@@ -443,7 +443,8 @@ def _eta(links: Sequence[WorkState], range_s: float | None) -> float | None:
     return left
 
 
-def _changed_keys(campaign: Campaign) -> Iterator[str]:
+def changed_values(campaign: Campaign) -> Iterator[str]:
+    """Describe each key whose value differs from the one with which results or run were made."""
     if campaign.known_layout is None:  # which is part of the recorded keys
         return
     seen = set()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import textwrap
 from dataclasses import fields, is_dataclass
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crpipe.campaign.ledger import Counts
 from crpipe.campaign.records import read_slices
 from crpipe.core.causes import is_present
-from crpipe.core.paths import DESTINATIONS, OUTLIERS
+from crpipe.core.lease import is_held
+from crpipe.core.paths import DESTINATIONS, HEAD, OUTLIERS
 from crpipe.core.text import (
     Column,
     bar,
@@ -295,9 +297,14 @@ def last_command(paths: Paths) -> str:
 
 
 def resume_command(state: CampaignState) -> str:
-    """Return the command that resumes a stopped campaign; nothing while one of its jobs runs."""
+    """Return the command that resumes a stopped campaign; nothing while its head or one of its jobs runs."""
     busy = any(item.state in AT_WORK for item in state.rows() if item.name != OUTLIERS)
-    if busy or not any(item.attempt for item in state.rows()) or state.finished() == len(state.bulk()):
+    if (
+        busy
+        or is_held(Path(HEAD) / "lease")
+        or not any(item.attempt for item in state.rows())
+        or state.finished() == len(state.bulk())
+    ):
         return ""
     usual = "e.g. snakemake train_all (on a cluster with --profile slurm)"
     typed = last_command(state.campaign.paths)

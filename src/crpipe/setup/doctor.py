@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from crpipe.config.loading import load_config
+from crpipe.config.sections import TrainSection
 from crpipe.core.causes import plugin_errors
 from crpipe.core.errors import CrpipeError, PluginError
 from crpipe.core.files import GIB, free_bytes
@@ -83,13 +84,13 @@ def examine(files: Sequence[Path], overrides: Iterable[str]) -> list[Diagnosis]:
     config, configuration = _configuration(files, overrides)
     gpus, slurm = gpus_here(), diagnose_slurm()
     cluster = has_slurm() and slurm.verdict == "ok"
-    asked = config.train.gpus if config is not None and not cluster else 0
+    train = config.train if config is not None and not cluster else TrainSection(gpus=0)
     findings = [
         configuration,
         diagnose_workflow(Path()),
         diagnose_python(),
         diagnose_torch(gpus),
-        diagnose_gpus(gpus, asked),
+        diagnose_gpus(gpus, train.gpus, train.device),
         slurm,
     ]
     needed = {"gpu": "to record the use of the GPU"} if gpus else {}
@@ -334,8 +335,11 @@ def read_gpus(answer: str) -> tuple[Gpu, ...]:
     return tuple(Gpu(name, int(memory), driver) for name, memory, driver in rows if memory.isdigit())
 
 
-def diagnose_gpus(gpus: Sequence[Gpu], asked: int) -> Diagnosis:
-    """Compare the GPUs with those that a training job asks for (``train.gpus``)."""
+def diagnose_gpus(gpus: Sequence[Gpu], asked: int, device: str = "auto") -> Diagnosis:
+    """Compare the GPUs with those that a training job asks for (``train.gpus``, ``train.device``)."""
+    if not gpus and device == "cuda":
+        text = "none that nvidia-smi shows, and train.device is cuda"
+        return Diagnosis("gpu", "fail", text, "set train.device: auto, or train where GPUs are")
     if not gpus:
         text = "none that nvidia-smi shows: training uses the CPUs"
         if asked > 1:

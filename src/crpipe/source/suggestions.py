@@ -31,6 +31,7 @@ _RANGES = 10  # ranges that a folder of numbered files is cut into, about
 _LARGEST_STEP = 1000
 _LISTS = (".txt", ".list", ".lst")  # suffixes of lists of files
 _NUMBER = re.compile(r"(.*?)(\d+)(\D*)")
+_ALMOST = re.compile(r"\d{1,7}-\d{1,7}")  # a range directory without its zeros
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,9 +228,14 @@ def _describe(folder: Path, *, option: bool) -> str:
     if ranges:
         span = f"{ranges[0]} … {ranges[-1]}" if len(ranges) > 1 else ranges[0]
         advice = _advice("uri", _pattern_in(folder), option=option)
-        return f"{folder} holds {len(ranges)} range directories ({span}); {advice}"
+        count = f"{len(ranges):,} range director{'y' if len(ranges) == 1 else 'ies'}"
+        return f"{folder} holds {count} ({span}); {advice}"
     if files:
         return _describe_files(folder, files, option=option)
+    almost = next((name for name in folders if _ALMOST.fullmatch(name)), None)
+    if almost:
+        name = "-".join(f"{int(number):07}" for number in almost.split("-"))
+        return f"{folder} holds {shown(folders)}; range directories have seven digits: name it {name}"
     if folders:
         return f"{folder} holds the folders {shown(folders)} and no files; name the folder with the files"
     return f"{folder} is empty"

@@ -112,8 +112,9 @@ def facts_of(path: Path, rows: int, choice: ReaderChoice | None) -> FileFacts:
 
 
 def _first_file(folder: Path) -> str:
-    names = sorted(each.name for each in islice(folder.iterdir(), _MOST_NAMES) if each.is_file())
-    return f": crpipe inspect {shlex.quote(str(folder / names[0]))}" if names else " (it holds none)"
+    some = islice((each for each in folder.rglob("*") if each.is_file()), _MOST_NAMES)
+    first = min(some, key=lambda each: (len(each.parts), each), default=None)
+    return f": crpipe inspect {shlex.quote(str(first))}" if first else " (it holds none)"
 
 
 def _parquet(path: Path, rows: int, choice: ReaderChoice | None) -> FileFacts:

@@ -211,8 +211,11 @@ class Stepper:
         self._clip(phase, params, norm)
         for group, full in zip(optimizer.param_groups, self.state.rates[phase.name], strict=True):
             group["lr"] = full * rate * self.state.rate_factors[phase.name]
-        step_unless(optimizer, bad, phase.optimizer)
+        self._take(phase, bad)
         return bad
+
+    def _take(self, phase: Phase, bad: Tensor) -> None:
+        step_unless(self.state.optimizers[phase.name], bad, phase.optimizer)
 
     def collate_ahead(
         self, batch: tuple[Events, Cursor], seed: tuple[int, ...]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -23,8 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crpipe.campaign.campaign import Campaign
-from crpipe.config.loading import load_config, read_tree
-from crpipe.core.causes import is_present
+from crpipe.config.loading import check_choice, load_config, read_tree
+from crpipe.core.causes import is_present, retry_io
 from crpipe.core.errors import ConfigError, CrpipeError, MissingExtra, exit_code_is_retryable, is_retryable
 from crpipe.core.signals import HEAD_SIGNALS, StopRequest, follow
 from crpipe.core.text import duration
@@ -41,11 +42,24 @@ if TYPE_CHECKING:
     from crpipe.config.loading import Config
     from crpipe.core.text import Progress
 
+TARGETS = ("all", "train_all", "train_outliers", "evaluation", "progress", "outliers_consolidated")
 LOOK_S = 0.2
 _OURS = frozenset({"--config", "-C", "--configfile", "--configfiles"})
 _USAGE = ": error: "
 # In the environment of a workflow that `--keep-trying` watches: the open file for its end, and its targets.
 WATCHED = "CRPIPE_WATCHED"
+
+
+def check_targets(targets: Sequence[str], workflow: Path) -> None:
+    """Raise ConfigError for a word that is neither a file nor a rule of the workflow in this folder."""
+    named = [target for target in targets if not {*target} & {"/", "."}]
+    texts = [retry_io(path.read_text, path) for path in workflow.rglob("*.smk")] if named else []
+    rules = {
+        name for text in texts for name in re.findall(r"^\s*(?:rule|checkpoint) (\w+):", text, re.MULTILINE)
+    }
+    for target in named:
+        if target not in rules:
+            check_choice("TARGET", target, TARGETS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """The verbs of the first hour."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 from crpipe.cli import start
 from crpipe.cli.app import app
 from crpipe.core.errors import ConfigError, SetupError
+from crpipe.workflow.run import TARGETS
 
 SYNTHETIC = ("init", "trial", "--workload", "muons", "--uri", "synthetic://", "--yes")
 
@@ -109,6 +111,11 @@ def test_questions_have_defaults_and_a_wrong_answer_is_asked_again(call, tmp_pat
     assert (tree["run"], tree["results"]) == ("first", "results/first")
 
 
+def test_the_end_of_the_answers_writes_nothing_and_says_so(call, tmp_path, data):
+    assert "nothing was written" in call("init", "trial", answers=[str(data)])
+    assert not (tmp_path / "trial").exists()
+
+
 def test_doctor_without_a_configuration_says_so(call):
     said = call("doctor")
     assert "warn  configuration   none is named" in said
@@ -173,6 +180,23 @@ def test_pauses_are_asked_for_by_name(asked):
     assert asked().pause_s == 0.0
     assert asked("--keep-trying").pause_s == 60.0
     assert asked("--keep-trying", "--pause-minutes", "5").pause_s == 300.0
+
+
+def test_a_word_that_is_no_target_is_refused_before_snakemake(asked, tmp_path):
+    (tmp_path / "workflow" / "rules").mkdir(parents=True)
+    (tmp_path / "workflow" / "rules" / "own.smk").write_text(
+        "if True:\n\n    rule mine:\n        shell: 'true'\n"
+    )
+    assert asked("mine", "runs/a/report.html").targets == ("mine", "runs/a/report.html")
+    refused = asked("train_al").exception
+    assert isinstance(refused, ConfigError)
+    assert str(refused).endswith("did you mean train_all?")
+
+
+def test_the_targets_are_rules_of_the_workflow():
+    rules = Path(__file__).parents[3] / "workflow"
+    texts = [(rules / "Snakefile").read_text(), *(path.read_text() for path in rules.glob("rules/*.smk"))]
+    assert set(TARGETS) <= set(re.findall(r"^rule (\w+):", "".join(texts), re.MULTILINE))
 
 
 def test_a_target_beside_links_is_refused(asked):

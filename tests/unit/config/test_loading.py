@@ -8,7 +8,7 @@ import yaml
 from pydantic import BaseModel
 
 from crpipe.campaign.claims import refuse_changes
-from crpipe.config.loading import NAMED, Config, flatten, load_config, read_tree, validate
+from crpipe.config.loading import NAMED, Config, fixed_keys, flatten, load_config, read_tree, validate
 from crpipe.config.plugins import WRITTEN_AS, called_now
 from crpipe.core.errors import ConfigError, MachineError
 from crpipe.core.files import digest
@@ -84,7 +84,23 @@ def test_a_section_whose_keys_are_all_commented_out_is_empty(tmp_path):
         ("source: pelican", "source: 'pelican'"),
         ("run: ../other", "run: '../other'"),
         (f"{WORKLOAD}\nmodel: {{hidden: 1}}", "model.hidden: 1: input should be greater than or equal to 4"),
-        ("ranges: {last: 5}", "is not a whole number of steps of 1000; correct ranges.last"),
+        (
+            "ranges: {last: 5}",
+            "is not a whole number of ranges of 1000 (ranges.size); write ranges.last: 999",
+        ),
+        ("train: {epoch: 5}", "did you mean train.passes_per_link?"),
+        ("run: my run", "run: 'my run': legal are letters, digits, . _ -, a letter or digit first"),
+        (
+            "run: a\ntrain: {}\nseed: 1\ntrain: {}",
+            "line 4, column 1: train is written twice (first in line 2)",
+        ),
+        (
+            "split: {quantile: 0.9, quantile: 0.8}",
+            "quantile is written twice (first in line 1); write it once",
+        ),
+        ("source:\n\turi: a", "line 2, column 1: while scanning for the next token"),
+        ("source:\n\turi: a", "; indent with spaces"),
+        ('source:\n  uri: "/data\nrun: a', "; the quotation mark in line 2 is not closed"),
         ("ranges: {skip: [7]}", "ranges.skip"),
         ("train: {workload: nowhere:Nothing}", "train.workload: nowhere:Nothing: nowhere cannot be imported"),
         ("train: {workload: crpipe.config.loading}", "expected module:Name, for example"),
@@ -453,13 +469,21 @@ def test_other_errors_of_yaml_say_nothing_of_braces(tmp_path, text):
     assert "quotes" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("now", "before"), WRITTEN_AS.items())
+@pytest.mark.parametrize(
+    ("now", "before"), [each for each in WRITTEN_AS.items() if each[0] not in fixed_keys()]
+)
 def test_a_name_of_before_is_refused_with_the_new_one_in_files_and_overrides(tmp_path, now, before):
     section, name = before.split(".")
     file = write(tmp_path, "mine.yaml", f"{section}:\n  {name}: linear\n")
     for given in (([file],), ([], [f"{before}=linear"])):
         with pytest.raises(ConfigError, match=rf"{before}: .*; it is now called {now}$"):
             load_config(*given)
+
+
+def test_a_key_that_cannot_be_set_any_more_says_so_by_both_names():
+    for name in (*fixed_keys(), *map(WRITTEN_AS.get, {*fixed_keys()} & {*WRITTEN_AS})):
+        with pytest.raises(ConfigError, match="unknown key; the value is .*; remove the key"):
+            load_config([], [f"{name}=0.5"])
 
 
 def test_records_keep_the_names_of_before():

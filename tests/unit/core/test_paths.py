@@ -8,6 +8,7 @@ from crpipe.core.paths import Paths, command_for
 PATHS = Paths(Path("here/results"), Path("there/runs"), "night")
 OF_DATA = {"manifest", "staged", "raw", "shards", "outliers", "shard_manifest", "outlier_manifest"}
 OF_DATA |= {
+    "range_pack",
     "layout",
     "data_code",
     "command",
@@ -31,8 +32,8 @@ METHODS = {
 
 
 def place(name):
-    parameters = inspect.signature(METHODS[name]).parameters
-    return METHODS[name](*["0000000-0000999"] * len(parameters))
+    parameters = inspect.signature(METHODS[name]).parameters.values()
+    return METHODS[name](*["0000000-0000999" for each in parameters if each.kind is not each.KEYWORD_ONLY])
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -44,7 +44,12 @@ def test_a_skipped_range_is_left_out():
 @pytest.mark.parametrize(
     ("last", "skip", "message"),
     [
-        (28, (), "not a whole number of steps of 10; correct ranges.last"),
+        (
+            28,
+            (),
+            r"0 to 28 is not a whole number of ranges of 10 \(ranges.size\); write ranges.last: 19 or 29",
+        ),
+        (8, (), "write ranges.last: 9$"),
         (29, (Range(5, 14),), "0000005-0000014 is not a range of this campaign"),
         (9, (Range(0, 9),), "every range is skipped"),
     ],

@@ -64,6 +64,7 @@ def test_a_median_is_in_the_unit_that_makes_it_most_usual():
     known = Expectations(typical={"energy_gev": (100, 1e11)})
     assert known.guess_unit("energy_gev", "GeV", 17.8) == "is it in TeV?"
     assert known.guess_unit("energy_gev", "GeV", 1.78e13) == "is it in eV?"  # keV fits, but nobody writes it
+    assert known.guess_unit("energy_gev", "GeV", 6.3) == "is it in TeV, or a logarithm?"
     assert known.guess_unit("energy_gev", "GeV", 1e40) == ""
     assert Expectations(typical={"n": (1, 2)}).guess_unit("n", "", 1000) == ""
 

@@ -228,6 +228,8 @@ def test_what_cannot_be_read_or_written_is_named(job, monkeypatch, tmp_path):
         run(replace(job, out=tmp_path / "out.txt"))
     with pytest.raises(FormatError, match=r"nowhere.parquet: missing; name existing files with --in"):
         run(replace(job, inputs=(tmp_path / "nowhere.parquet",)))
+    with pytest.raises(FormatError, match=f"{tmp_path}: a folder; name the files in it, as in {tmp_path}/"):
+        run(replace(job, inputs=(tmp_path,)))
     with pytest.raises(FormatError, match="the input holds no event"):
         run(replace(job, inputs=job.inputs[1:2]))
     bad = tmp_path / "bad.parquet"

@@ -1,6 +1,7 @@
 import json
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,13 +12,14 @@ from crpipe.campaign.raw_files import lease_folder
 from crpipe.core.errors import DataError
 from crpipe.core.files import read_json, write_json
 from crpipe.core.lease import lease
-from crpipe.core.paths import DESTINATIONS, OUTLIERS
+from crpipe.core.paths import DESTINATIONS, HEAD, OUTLIERS
 from crpipe.report.jobs import job_logs
 from crpipe.report.plan import render_plan
 from crpipe.report.state import CampaignState, SourceToken
 from crpipe.report.status import render_status, sum_line
 from crpipe.report.summary import quarantined_files
 from crpipe.report.work_state import State
+from crpipe.workflow.head import take_lease
 
 
 @pytest.fixture
@@ -48,6 +50,14 @@ def test_a_stopped_campaign_names_the_command_that_was_used(files):
     files.paths.command().write_text("crpipe run --profile slurm\n")
     assert "the same command again: crpipe run --profile slurm" in render_status(files.state, 200)
     assert job_logs(files.paths) == []
+
+
+def test_between_two_jobs_of_a_workflow_nothing_is_to_be_resumed(files, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    files.split(0)
+    with take_lease(Path(HEAD), executes=True, say=print):
+        assert "resume" not in render_status(files.state, 200)
+    assert "resume" in render_status(files.state, 200)
 
 
 def test_each_step_leaves_its_state(files):

@@ -147,6 +147,11 @@ def test_gpus_are_compared_with_those_that_training_asks_for(gpus, asked, verdic
     assert (found.verdict, found.fix) == (verdict, fix)
 
 
+def test_without_a_gpu_that_the_configuration_insists_on_nothing_can_be_trained():
+    assert diagnose_gpus((), 1, "cuda").verdict == "fail"
+    assert diagnose_gpus((A100,), 1, "cuda").verdict == "ok"
+
+
 @pytest.mark.parametrize(
     ("version", "verdict", "text"),
     [((3, 10), "fail", "too old"), ((3, 11), "ok", ""), ((3, 12), "warn", "but with 3.11")],

@@ -127,7 +127,7 @@ def test_missing_ranges_are_skipped_where_they_are_in_the_campaign(tmp_path, ran
         ({"uri": ""}, "--uri: not given"),
         ({"workload": "crpipe.workloads.muons:MuonGan"}, "--reader: this workload names none"),
         ({"workload": "crpipe.workloads.muons:MuonGan", "reader": READER}, "--simulator: this workload"),
-        ({"ranges": {"last": 30}, "uri": "pelican://h/{range}/*"}, "not a whole number of steps of 1000"),
+        ({"ranges": {"last": 30}, "uri": "pelican://h/{range}/*"}, "write ranges.last: 999"),
     ],
 )
 def test_what_is_missing_or_wrong_is_named(tmp_path, answers, said):

@@ -81,12 +81,14 @@ def test_a_remote_source_is_checked_for_its_form_alone():
         ("{data}/0000000-0000003/*.root", "write --uri '{data}/0000000-0000003/*.parquet'"),
         ("{data}/{rnge}/*.parquet", "did you mean {range}?"),
         ("/nowhere/at/all/*.parquet", "/nowhere does not exist; / does"),
-        ("{top}/*.parquet", "{top} holds the folders data, empty and no files"),
+        ("{top}/*.parquet", "{top} holds the folders data, empty, short and no files"),
         ("{top}/empty/*.h5", "empty is empty"),
+        ("{top}/short/{range}/*", "range directories have seven digits: name it 0000000-0000999"),
     ],
 )
 def test_a_typo_is_reported_with_what_lies_there(data, uri, text):
     (data.parent / "empty").mkdir()
+    fill(data.parent / "short" / "0-999", ["a.parquet"])
     uri, text = (each.replace("{data}", str(data)).replace("{top}", str(data.parent)) for each in (uri, text))
     with pytest.raises(ConfigError) as error:
         suggest_ranges(uri)

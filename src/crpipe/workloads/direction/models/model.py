@@ -79,7 +79,7 @@ class DirectionModel(nn.Module):
 
 
 def _without_power(_: nn.Module, state: dict[str, Tensor], prefix: str, *__: object) -> None:
-    """Let checkpoints of before the power be read."""
+    """Read checkpoints of before the power with one of 1."""
     if f"{prefix}sharpness" in state:
         state.setdefault(f"{prefix}power", torch.ones(()))
 

@@ -160,14 +160,14 @@ def calibration(angle: ArrayLike, kappa: ArrayLike) -> tuple[float, float]:
     if len(kappas) < _FITTED:
         return _scaling(angles, kappas), 1.0
     middle, quarter = float(np.median(kappas)), 4 * _ranks(kappas) // len(kappas)
-    found = []
+    fits = []
     for power in _POWERS:
         bent = middle * (kappas / middle) ** power
         factor = _scaling(angles, bent)
         inside = shares_inside(angles, factor * bent) < COVERAGE
         spread = sum((np.mean(inside[quarter == part]) - COVERAGE) ** 2 for part in range(4))
-        found.append((spread, abs(power - 1), factor * middle ** (1 - power), power))
-    _, _, factor, power = min(found)
+        fits.append((spread, abs(power - 1), factor * middle ** (1 - power), power))
+    _, _, factor, power = min(fits)
     return factor, power
 
 

@@ -305,7 +305,8 @@ def _check_nesting(path: Path, name: str, kind: pa.DataType, depth: int) -> None
     if leaf is None or not _is_number(leaf):
         expected = "list<" * depth + "float32" + ">" * depth
         raise FormatError(
-            f"{path}: column {name}: expected {expected}, found {kind}; have the file made again"
+            f"{path}: column {name}: expected {expected}, found {kind}; write lists of numbers, as "
+            "docs/own-data.md shows, or a reader of your own: docs/workload.md"
         )
 
 

@@ -209,7 +209,7 @@ DAMAGES = {
     "flat": (
         "muons",
         lambda: lists(np.ones((9, 3), np.float32)),
-        r"column muons: expected list<list<float32>>",
+        r"column muons: expected list<list<float32>>.*; write lists of numbers, as docs/own-data.md shows",
     ),
 }
 

@@ -1,0 +1,76 @@
+"""YAML as people write it: files and values, read strictly, and in one line what is wrong with them."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from crpipe.core.causes import OF_PROGRAMS, refuse_machine_error, retry_io
+from crpipe.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+    from pathlib import Path
+
+BRACES = 'put quotes around values with braces, as in uri: "/data/{range}/*.parquet"'
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+_PLACEHOLDER = re.compile(r"\{(?:range|number)\b[^{}]*\}")
+
+
+class _OneOfEach(yaml.SafeLoader):
+    """Refuses a key that is written twice in one section, where YAML silently takes the last one."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        lines: dict[str, int] = {}
+        for name in (each for each, _ in node.value if isinstance(each, yaml.ScalarNode)):
+            if name.value in lines:
+                problem = f"{name.value} is written twice (first in line {lines[name.value]}); write it once"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=name.start_mark)
+            lines[name.value] = name.start_mark.line + 1
+        return super().construct_mapping(node, deep=deep)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read a file of keys with values; raise ConfigError, with line and column, where it is none."""
+    text = ""
+    try:
+        text = retry_io(path.read_text)
+        tree = yaml.load(text, _OneOfEach) or {}  # noqa: S506 - a SafeLoader
+    except OSError as error:
+        refuse_machine_error(error, path, OF_PROGRAMS)
+        raise ConfigError(
+            f"{path}: cannot be read ({error.strerror}); name an existing file with --config"
+        ) from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: not valid YAML: {_fault(text, error)}") from error
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{path}: expected keys with values, found {type(tree).__name__}")
+    return tree
+
+
+def read_value(text: str, given: str) -> Any:
+    """Read a value of the command line; ``given``: what was typed, for the ConfigError."""
+    try:
+        return yaml.load(text, _OneOfEach)  # noqa: S506 - a SafeLoader
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{given}: {text!r} is not YAML ({_fault(text, error)})") from error
+
+
+def _fault(text: str, error: Exception) -> str:
+    """Describe in one line where a text is no YAML and why, and to write quotes where {range} lacks them."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return " ".join(str(error).split())
+    begin = getattr(error, "context_mark", None) or mark
+    said = " ".join(filter(None, (getattr(error, "context", None), getattr(error, "problem", None))))
+    message = f"line {mark.line + 1}, column {mark.column + 1}: {said}"
+    if "'\\t'" in said:
+        return f"{message}; indent with spaces"
+    if "quoted scalar" in said:
+        return f"{message}; the quotation mark in line {begin.line + 1} is not closed"
+    near = text.splitlines()[begin.line : mark.line + 1]
+    if any(_PLACEHOLDER.search(_QUOTED.sub("", line.partition(" #")[0])) for line in near):
+        return f"{message}; {BRACES}"
+    return message
