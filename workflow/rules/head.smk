@@ -18,7 +18,7 @@ from snakemake.shell import shell as job_shell
 from crpipe.core.causes import machine_error
 from crpipe.core.errors import MachineError, code_of
 from crpipe.core.files import disk_errors, make_folder, write_text
-from crpipe.core.paths import HEAD
+from crpipe.core.paths import HEAD_FOLDER
 from crpipe.report.failures import kinds_of
 from crpipe.core.journal import ends_of
 from crpipe.workflow import htcondor, slurm
@@ -154,7 +154,7 @@ def take_lease_and_clean_up():
     executes = EXECUTES
     own_job = os.environ.get("SLURM_JOB_ID", "")
     lease = take_lease(
-        Path(HEAD),
+        Path(HEAD_FOLDER),
         executes=executes,
         say=log_for_person,
         jobs=lambda: jobs_left(own_job, logger.warning),

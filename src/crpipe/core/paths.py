@@ -38,7 +38,7 @@ def roles_of(part: Part) -> tuple[Role, Role]:
 CONSOLIDATED = "consolidated"
 BEST = ".best.json"  # ends the name of what points to the best checkpoint of a link
 MANIFEST = "manifest.json"  # of a folder of shards
-HEAD = ".snakemake/head"  # below the directory of the campaign: folder of the head's lease
+HEAD_FOLDER = ".snakemake/head"  # below the directory of the campaign: the lease of its workflow
 CODE = "code.json"  # beside the data, and in a run
 STORE = "store"  # of a run: a folder of checkpoints for each link
 DELETED_CHECKPOINTS, FORKS = "dropped.json", "forks.json"

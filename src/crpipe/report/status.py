@@ -12,7 +12,7 @@ from crpipe.campaign.ledger import Counts
 from crpipe.campaign.records import read_slices
 from crpipe.core.causes import is_present
 from crpipe.core.lease import is_held
-from crpipe.core.paths import DESTINATIONS, HEAD, OUTLIERS
+from crpipe.core.paths import DESTINATIONS, HEAD_FOLDER, OUTLIERS
 from crpipe.core.text import (
     Column,
     bar,
@@ -301,7 +301,7 @@ def resume_command(state: CampaignState) -> str:
     busy = any(item.state in AT_WORK for item in state.rows() if item.name != OUTLIERS)
     if (
         busy
-        or is_held(Path(HEAD) / "lease")
+        or is_held(Path(HEAD_FOLDER) / "lease")
         or not any(item.attempt for item in state.rows())
         or state.finished() == len(state.bulk())
     ):

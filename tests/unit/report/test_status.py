@@ -12,7 +12,7 @@ from crpipe.campaign.raw_files import lease_folder
 from crpipe.core.errors import DataError
 from crpipe.core.files import read_json, write_json
 from crpipe.core.lease import lease
-from crpipe.core.paths import DESTINATIONS, HEAD, OUTLIERS
+from crpipe.core.paths import DESTINATIONS, HEAD_FOLDER, OUTLIERS
 from crpipe.report.jobs import job_logs
 from crpipe.report.plan import render_plan
 from crpipe.report.state import CampaignState, SourceToken
@@ -55,7 +55,7 @@ def test_a_stopped_campaign_names_the_command_that_was_used(files):
 def test_between_two_jobs_of_a_workflow_nothing_is_to_be_resumed(files, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     files.split(0)
-    with take_lease(Path(HEAD), executes=True, say=print):
+    with take_lease(Path(HEAD_FOLDER), executes=True, say=print):
         assert "resume" not in render_status(files.state, 200)
     assert "resume" in render_status(files.state, 200)
 
