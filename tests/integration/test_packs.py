@@ -1,21 +1,28 @@
 """Links in packs through the real command: the page, and a machine that has nothing but the pack."""
 
+import json
 import os
 import re
 import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
-from runs import BIN, RANGES, REPOSITORY, environment, follow
+from crpipe.core.paths import Paths
+from runs import BIN, RANGES, REPOSITORY, Campaign, environment, follow
+from s3_server import S3Server
 
 pytestmark = pytest.mark.timeout(900)
 FIRST = RANGES[0]
 PAGE = REPOSITORY / "docs" / "anywhere.md"
+PATHS = Paths(Path("results"), Path("runs"), "tiny")
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +141,93 @@ def test_a_campaign_in_packs_ends_in_the_same_bytes(begun, finished):
     starts = [row for row in begun.journal() if (row["what"], row.get("verb")) == ("start", "train")]
     adopted = [row for row in starts if row["range"] == FIRST]
     assert len(adopted) == 2
+
+
+@pytest.fixture
+def apart(begun, tmp_path, monkeypatch):
+    """A campaign whose jobs see a bucket, and no file of the workflow; each runs in an empty folder."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "name")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    for name in ("Snakefile", "workflow"):  # what is deployed are files
+        (begun.folder / name).unlink()
+    shutil.copy(REPOSITORY / "Snakefile", begun.folder)
+    shutil.copytree(REPOSITORY / "workflow", begun.folder / "workflow")
+    (tmp_path / "nodes").mkdir()
+    plugins = str(REPOSITORY / "tests" / "support" / "executors")
+    with S3Server() as server:
+        named = {"NODES": str(tmp_path / "nodes"), "AWS_ENDPOINT_URL": server.url, "PYTHONPATH": plugins}
+        yield Campaign(begun.folder, named), server
+
+
+APART = (
+    "--executor nodes --cores 2 --jobs 2 --shared-fs-usage none --default-storage-provider s3 "
+    "--default-storage-prefix s3://bucket/campaign"
+)
+
+
+def objects(server):
+    return [each["Key"] for each in server.client.list_objects_v2(Bucket="bucket").get("Contents", [])]
+
+
+def lose_node(nodes, server, lost):
+    """Let the first training end its slice early, and kill all processes of its node in the next one."""
+    done = {}
+    while not lost.is_set():
+        time.sleep(0.05)
+        for node in nodes.glob("*.pid"):
+            for process in trainings(int(node.read_text())):
+                folder = Path(process.cwd())
+                if done.get("stopped") is None and list(folder.rglob("snapshot-*.pt")):
+                    done["stopped"] = process.pid
+                    process.terminate()
+                elif done.get("stopped") not in (None, process.pid) and list(folder.rglob("config.json")):
+                    os.killpg(int(node.read_text()), signal.SIGKILL)
+                    lost.set()
+
+
+def trainings(head):
+    with suppress(psutil.NoSuchProcess):
+        for process in psutil.Process(head).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                if "train" in process.cmdline() and "--pack" in process.cmdline():
+                    yield process
+
+
+def test_jobs_that_share_nothing_but_a_bucket_end_in_the_same_bytes(apart, finished, tmp_path):
+    """One slice ends early, and one node is lost: what was trained before is in the bucket."""
+    campaign, server = apart
+    done = campaign.snakemake(APART, check=False)
+    assert done.returncode == 2
+    assert "set packs: true" in done.stdout
+    campaign.change(packs=True)
+    lost = threading.Event()
+    killer = threading.Thread(target=lose_node, args=(tmp_path / "nodes", server, lost))
+    killer.start()
+    try:
+        campaign.snakemake(f"{APART} --retries 1 all outliers_consolidated")
+        assert lost.is_set()
+    finally:
+        lost.set()
+        killer.join()
+    assert same_files(campaign) == same_files(finished)
+    rows = [json.loads(line) for line in next(campaign.run.rglob("slices.jsonl")).read_text().splitlines()]
+    assert [row["stopped"] == "" for row in rows] == [False, True]
+    assert rows[1]["from_step"] == rows[0]["to_step"] > 0
+    assert [name for name in objects(server) if "/packs/" in name] == []
+
+
+def test_a_pack_in_a_bucket_that_holds_a_failure_is_made_again(apart):
+    campaign, server = apart
+    campaign.change(train={"stop_loss": 1e-9}, packs=True)
+    done = campaign.snakemake(f"{APART} {PATHS.receipt(FIRST)}", check=False)
+    assert done.returncode == 1
+    assert re.search(rf"train {FIRST} .*\(exit 76\): link {FIRST}, step \d+: ", done.stdout)
+    assert f"campaign/runs/tiny/packs/{FIRST}.out.tar" in objects(server)
+    shutil.rmtree(campaign.run)
+    campaign.change(train={"stop_loss": 1e9})
+    campaign.snakemake(f"{APART} {PATHS.receipt(FIRST)}")
+    assert (campaign.folder / PATHS.receipt(FIRST)).exists()
 
 
 def test_a_job_that_fails_on_a_node_is_reported_as_itself(begun):

@@ -115,10 +115,13 @@ class Campaign:
         )
 
     def change(self, **sections):
-        """Set keys of the user's configuration, section by section."""
+        """Set keys of the user's configuration, section by section, or one that has no section."""
         path = self.folder / "config" / "tiny.yaml"
         tree = yaml.safe_load(path.read_text())
         for section, keys in sections.items():
+            if not isinstance(keys, dict):
+                tree[section] = keys
+                continue
             before = tree.get(section, {})
             tree[section] = {**before, **keys}
             if "schedule" in keys:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from snakemake.dag import DAG
 from snakemake.io import IOFile, _IOFile
+from snakemake.path_modifier import PathModifier
 from snakemake.rules import Rule
 
 from crpipe.campaign.campaign import Campaign
@@ -23,6 +24,7 @@ from crpipe.config.loading import load_config
 from crpipe.core.errors import CrpipeError
 from crpipe.core.causes import MachineWatch
 from crpipe.source.counting import check_source, ensure_counted
+from crpipe.source.uris import STORES
 from crpipe.workflow import rules as decisions
 from crpipe.workflow.monitor import RUN
 from crpipe.workflow.rules import parent_of, reference_ranges, shards_of
@@ -56,6 +58,13 @@ LOOKS_FOR_SOFTWARE = workflow.deployment_settings.deployment_method or any(
 ENVIRONMENT = "../envs/crpipe.yaml" if LOOKS_FOR_SOFTWARE else None
 # Each figure is also written for papers and talks, and as a table of its numbers.
 COPIES = (".png", ".pdf", ".csv")
+# Where packs go between the machines; empty without --default-storage-provider.
+STORAGE = (
+    (workflow.storage_settings.default_storage_prefix or "").rstrip("/")
+    if workflow.storage_settings.default_storage_provider
+    else ""
+)
+SPENT = ".spent"  # ends the mark of a pack that was of no use
 # What a job asks for that runs beside the workflow itself.
 LOCAL_MB, LOCAL_MINUTES = 500, 60
 
@@ -123,6 +132,17 @@ def rerun_jobs(files):
     DAG.init = init
 
 
+def keep_campaign_here():
+    """Let packs, and logs of nodes, alone go through the storage of ``--default-storage-provider``."""
+    store = PathModifier.apply_default_storage
+
+    def store_packs(modifier, path):
+        travels = str(path).endswith(".tar") or "/logs/node/" in str(path)
+        return store(modifier, path) if travels else path
+
+    PathModifier.apply_default_storage = store_packs
+
+
 ignore_file_times()
 
 # Files of --configfile, else of CRPIPE_CONFIG, else crpipe.yaml; each over config/config.yaml.
@@ -142,6 +162,8 @@ SETTINGS = CAMPAIGN.config
 PATHS = CAMPAIGN.paths
 RANGES = CAMPAIGN.ranges
 LINKS = CAMPAIGN.chain.names
+if SETTINGS.packs:
+    keep_campaign_here()
 if workflow.is_main_process:
     rerun_jobs(outdated(CAMPAIGN))
 # Snakemake follows the chain from its end by recursion where nothing led it along the beginning.

@@ -133,6 +133,17 @@ def outlive_full_disks():
         notes._io_write = note
 
 
+def forget_spent():
+    """Delete the packs in a storage that `crpipe unpack` had no use for: their work is done again."""
+    for folder in (PATHS.run_dir() / "packs", PATHS.results / "packs/ranges"):
+        for mark in sorted(folder.glob(f"*{SPENT}")):
+            if STORAGE:
+                place = f"{STORAGE}/{str(mark).removesuffix(SPENT)}"
+                pack = workflow.storage_registry.default_storage_provider.object(place)
+                workflow.async_run(pack.managed_remove())
+            mark.unlink()
+
+
 def give_back():
     """Leave nothing behind before the first job: no lock, and a lease that is given back."""
     if HEAD is not None:
@@ -172,6 +183,7 @@ def take_lease_and_clean_up():
         keep_listings(PATHS, RANGES)
         drop_spent_tables(PATHS, RANGES)
         resume_deletions(PATHS, RANGES)
+        forget_spent()
         atexit.register(lease.close)
     if lease is not None:
         remove_marks(Path(".snakemake/incomplete"))
@@ -185,7 +197,8 @@ def check_submission():
     if workflow.non_local_exec:
         with refusing():
             if not SETTINGS.packs:
-                check_folder(Path.cwd())
+                shared = workflow.storage_settings.shared_fs_usage
+                check_folder(Path.cwd(), is_shared=SharedFSUsage.INPUT_OUTPUT in shared)
             plugin = sys.modules[workflow.executor_plugin.executor.__module__]
             if plugin.__name__ == htcondor.PLUGIN:
                 htcondor.check_plugin(plugin, version(htcondor.DISTRIBUTION))

@@ -1,8 +1,25 @@
 """Split and train where no file system is shared: one file goes to a job, one comes back (key packs).
 
 In: the source, results/shards. Out: results/{shards,outliers,multiplicity,ledgers}, receipts of runs/<run>. Every
-file of the jobs is declared; all else runs beside the campaign.
+file of the jobs is declared; all else runs beside the campaign. A storage of --default-storage-provider carries packs.
 """
+
+UNPACK = "{params.crpipe} unpack {input:q} --remove > {log:q} 2>&1"
+TRAIN = "crpipe train --pack {input:q} --out {output:q} --state {params.state:q} --deliver"
+if STORAGE:
+    # A pack that was of no use is deleted here; the next workflow deletes it in the storage, and does the work again.
+    UNPACK += " || {{ code=$?; test -e {input:q} || touch {params.spent:q}; exit $code; }}"
+    TRAIN = (
+        "code=85; while [ $code = 85 ]; do code=0; "
+        f"{TRAIN} --slice ${{{{CRPIPE_SLICE:-1h}}}} >> {{log:q}} 2>&1 || code=$?; done; exit $code"
+    )
+else:
+    UNPACK, TRAIN = f"exec {UNPACK}", f"exec {TRAIN} > {{log:q}} 2>&1"
+
+
+def place_of_state(wildcards, output):
+    """Name where the states of a link are between slices: the storage, if crpipe can write there."""
+    return f"{STORAGE}/states" if STORAGE.partition("://")[0] in STORES else f"{output}.state"
 
 
 localrules:
@@ -44,7 +61,7 @@ rule split:
     input:
         PATHS.range_pack("{range}"),
     output:
-        PATHS.range_pack("{range}", out=True),
+        temp(PATHS.range_pack("{range}", out=True)),
     log:
         PATHS.results / "logs/node/split/{range}.log",
     priority: PRIORITY
@@ -83,10 +100,11 @@ rule unpack_range:
         runtime=LOCAL_MINUTES,
     params:
         crpipe=crpipe_command,
+        spent=f"{PATHS.range_pack('{range}', out=True)}{SPENT}",
     message:
         "Unpack range {wildcards.range}"
     shell:
-        "exec {params.crpipe} unpack {input:q} --remove > {log:q} 2>&1"
+        UNPACK
 
 
 rule pack_link:
@@ -118,7 +136,7 @@ rule train:
     input:
         PATHS.pack("{link}"),
     output:
-        PATHS.pack("{link}", out=True),
+        temp(PATHS.pack("{link}", out=True)),
     log:
         PATHS.run_dir() / "logs/node/train/{link}.log",
     priority: TRAINING_PRIORITY
@@ -136,10 +154,12 @@ rule train:
         mem_mb=memory_mb("train"),
         runtime=SETTINGS.resources.train.runtime_minutes,
         gres=gpus(SETTINGS.train.gpus),
+    params:
+        state=place_of_state,
     message:
         "Train on {wildcards.link}"
     shell:
-        "exec crpipe train --pack {input:q} --out {output:q} --state {output:q}.state --deliver > {log:q} 2>&1"
+        TRAIN
 
 
 rule unpack_link:
@@ -159,10 +179,11 @@ rule unpack_link:
         runtime=LOCAL_MINUTES,
     params:
         crpipe=crpipe_command,
+        spent=f"{PATHS.pack('{link}', out=True)}{SPENT}",
     message:
         "Unpack link {wildcards.link}"
     shell:
-        "exec {params.crpipe} unpack {input:q} --remove > {log:q} 2>&1"
+        UNPACK
 
 
 if CAMPAIGN.layout.has_outliers():

@@ -259,8 +259,8 @@ def train(
         str,
         typer.Option(
             metavar="PLACE",
-            help="with --pack: the file that carries the link from one slice to the next, or a directory or "
-            "pelican://host/path for such files",
+            help="with --pack: the file that carries the link from one slice to the next, or a directory, "
+            "pelican://host/path or s3://bucket/path for such files",
         ),
     ] = "state.tar",
     deliver: DeliverOption = False,
@@ -354,7 +354,8 @@ def pack(
         str,
         typer.Option(
             metavar="PLACE",
-            help="directory or pelican://host/path: send the shards there, and only name them in the pack",
+            help="directory, pelican://host/path or s3://bucket/path: send the shards there, and only name "
+            "them in the pack",
         ),
     ] = "",
     *,

@@ -225,7 +225,8 @@ class SyncSection(Section):
 
     to: str = key(
         "",
-        "directory or pelican://host/path that gets the run's TensorBoard files and checkpoints; empty: none",
+        "directory, pelican://host/path or s3://bucket/path that gets the run's TensorBoard files and "
+        "checkpoints; empty: none",
     )
 
 

@@ -97,7 +97,12 @@ class SecondPlace(Protocol):
 def open_second_place(config: Config) -> AbstractAsyncContextManager[SecondPlace]:
     """Open the place that ``sync.to`` names."""
     to = config.sync.to
-    if scheme_of(to, "sync.to") in FEDERATIONS:
+    scheme = scheme_of(to, "sync.to")
+    if scheme in STORES:
+        from crpipe.source.stores import FsspecPlace  # noqa: PLC0415
+
+        return FsspecPlace(SourceOptions.of(config), to)
+    if scheme in FEDERATIONS:
         from crpipe.source.pelican.upload import Upload  # noqa: PLC0415
 
         return Upload(SourceOptions.of(config), to)

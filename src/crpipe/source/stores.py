@@ -17,7 +17,7 @@ from crpipe.core import checksums
 from crpipe.core.errors import AccessError, ChangedError, ListingError, require
 from crpipe.source.local import file_type_problem
 from crpipe.source.pelican.download import PartialFile
-from crpipe.source.retries import Failure, TemporaryFailure, redact, retry, run_concurrently
+from crpipe.source.retries import Deadline, Failure, TemporaryFailure, redact, retry, run_concurrently
 from crpipe.source.uris import host_and_path, uri_of
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self
 
-    from crpipe.source.retries import Deadline
     from crpipe.source.uris import RangeSource, SourceOptions
 
 Answer = TypeVar("Answer")
@@ -166,7 +165,7 @@ class FsspecSource:
         )
 
     def _copy(self, entry: Entry, part: Path) -> Verification:
-        size, path, listed = entry.size or 0, self._path(entry.uri), entry.listed
+        size, listed = entry.size or 0, entry.listed
         info = self._info(entry.uri)
         _check_listed(entry, info)
         named = (listed.algorithm, listed.value) if listed else self._named(entry.uri, info)
@@ -174,12 +173,7 @@ class FsspecSource:
             part.unlink(missing_ok=True)  # nothing would show that the pieces are of one file
         algorithm, expected = named or (checksums.OWN, "")
         with PartialFile(part, size, algorithm) as copy:
-            while copy.position < size:
-                start, end = copy.position, min(size, copy.position + PIECE)
-                data = self._ask(entry.uri, partial(self._fs.cat_file, path, start=start, end=end))
-                if len(data) != end - start:
-                    raise TemporaryFailure(f"{len(data)} of {end - start} bytes came")
-                copy.write(data)
+            self._read(entry.uri, copy.position, size, copy.write)
             checksum = copy.checksum()
         _check_listed(entry, self._info(entry.uri))
         if expected and checksum != expected:
@@ -195,6 +189,15 @@ class FsspecSource:
             raise TemporaryFailure(f"what came {problem}", Failure.WRONG_BYTES)
         way = LISTED if listed else "source-checksum" if expected else SIZE_ONLY
         return Verification(size, checksum, algorithm, way)
+
+    def _read(self, uri: str, start: int, size: int, write: Callable[[bytes], object]) -> None:
+        """Pass the bytes from ``start`` on to ``write`` piece by piece."""
+        for begin in range(start, size, PIECE):
+            end = min(size, begin + PIECE)
+            piece = self._ask(uri, partial(self._fs.cat_file, self._path(uri), start=begin, end=end))
+            if len(piece) != end - begin:
+                raise TemporaryFailure(f"{len(piece)} of {end - begin} bytes came")
+            write(piece)
 
     def _named(self, uri: str, info: Info) -> tuple[str, str] | None:
         path = self._path(uri)
@@ -223,6 +226,51 @@ class FsspecSource:
 
     def _uri(self, location: RangeSource, name: str) -> str:
         return uri_of(self._scheme, self._host, f"{location.folder.rstrip('/')}/{name}")
+
+
+class FsspecPlace(FsspecSource):
+    """A second place below one address of such a store."""
+
+    def __init__(self, options: SourceOptions, to: str) -> None:
+        scheme, _, rest = to.partition("://")
+        super().__init__(options, scheme, rest.partition("/")[0], Deadline(options.deadline_s, to))
+        self._to = to.rstrip("/")
+
+    async def send(self, file: Path, name: str) -> None:
+        """Send a file; compare the checksum that the store names with the file's own, or read it back."""
+        await asyncio.to_thread(self._send, file, f"{self._to}/{name}")
+
+    async def size(self, name: str) -> int | None:
+        """Return the size in bytes that a file has there; None where it is missing."""
+        try:
+            return int((await asyncio.to_thread(self._info, f"{self._to}/{name}"))["size"])
+        except TemporaryFailure as error:
+            if error.kind is Failure.MISSING:
+                return None
+            raise
+
+    async def read(self, name: str, write: Callable[[bytes], object]) -> bool:
+        """Pass a file to ``write`` piece by piece; return False where it is missing."""
+        size = await self.size(name)
+        if size is not None:
+            await asyncio.to_thread(self._read, f"{self._to}/{name}", 0, size, write)
+        return size is not None
+
+    def _send(self, file: Path, uri: str) -> None:
+        size = file.stat().st_size
+        self._ask(uri, lambda: self._fs.put_file(str(file), self._path(uri)))
+        info = self._info(uri)
+        if int(info["size"]) != size:
+            raise TemporaryFailure(f"{uri}: {info['size']} of {size} bytes arrived")
+        algorithm, arrived = self._named(uri, info) or (checksums.OWN, "")
+        if not arrived:
+            running = checksums.new(algorithm)
+            self._read(uri, 0, size, running.update)
+            arrived = running.hexdigest()
+        if checksums.of_file(file, algorithm) != arrived:
+            raise TemporaryFailure(
+                f"{uri}: what arrived has another {algorithm}, or the file changed meanwhile"
+            )
 
 
 def _entry(path: str, uri: str, info: Info) -> Entry:

@@ -35,7 +35,7 @@ from crpipe.core.paths import CODE, DELETED_CHECKPOINTS, FORKS
 from crpipe.core.records import Record
 from crpipe.source.retries import Deadline, TemporaryFailure, retry, run_concurrently
 from crpipe.source.sources import open_second_place
-from crpipe.source.uris import FEDERATIONS, SourceOptions, scheme_of
+from crpipe.source.uris import FEDERATIONS, STORES, SourceOptions, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -115,9 +115,13 @@ def file_here(paths: Paths, name: str) -> Path:
 def check_place(config: Config) -> None:
     """Raise ConfigError when no second place is named."""
     if not config.sync.to:
-        raise ConfigError("sync.to: empty; name a directory or pelican://host/path to sync to")
-    if scheme_of(config.sync.to, "sync.to") not in {"file", *FEDERATIONS}:
-        raise ConfigError(f"sync.to: {config.sync.to}: a copy goes to a directory or pelican://host/path")
+        raise ConfigError(
+            "sync.to: empty; name a directory, pelican://host/path or s3://bucket/path to sync to"
+        )
+    if scheme_of(config.sync.to, "sync.to") not in {"file", *FEDERATIONS, *STORES}:
+        raise ConfigError(
+            f"sync.to: {config.sync.to}: a copy goes to a directory, pelican://host/path or s3://bucket/path"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,8 +85,13 @@ def refuse_unasked(path: Path, row: Row, jobs: list[str]) -> None:
     )
 
 
-def check_folder(folder: Path) -> None:
-    """Raise ConfigError for a working directory whose name does not reach the jobs of a cluster as it is."""
+def check_folder(folder: Path, *, is_shared: bool = True) -> None:
+    """Raise ConfigError for a working directory that jobs do not see, or whose name does not reach them."""
+    if not is_shared:
+        raise ConfigError(
+            "packs: false, and --shared-fs-usage says that jobs see no file of this machine: set packs: true "
+            "(docs/anywhere.md)"
+        )
     for character in str(folder):
         if character in _NOT_FOR_SLURM or not character.isprintable():
             raise ConfigError(

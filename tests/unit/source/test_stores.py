@@ -1,5 +1,6 @@
 """Files of a bucket, of an S3 server on loopback; what counts as a checksum of the other stores."""
 
+import asyncio
 import base64
 import hashlib
 import os
@@ -9,9 +10,12 @@ import pytest
 
 from crpipe.core.errors import AccessError, ChangedError, ListingError, MissingExtra, TransferError
 from crpipe.core.text import NullProgress
+from crpipe.packs.depot import Depot
 from crpipe.source import stores
 from crpipe.source.listing import list_range
+from crpipe.source.retries import TemporaryFailure
 from crpipe.source.source_checksum import ask_checksum
+from crpipe.source.sources import open_second_place
 from crpipe.source.stage import stage_range
 from crpipe.source.stores import named_checksum
 from crpipe.source.uris import SourceOptions, SourcePattern, host_and_path, uri_of
@@ -175,3 +179,56 @@ def test_addresses_of_stores_are_read_as_they_are_written():
     assert host_and_path("root://door/eos/a%20b") == ("door", "/eos/a%20b")
     assert uri_of("root", "door", "/eos/a b") == "root://door//eos/a b"
     assert uri_of("s3", "bucket", "/a%b") == "s3://bucket/a%b"
+
+
+def place(config, work):
+    """Do something with a second place in the bucket."""
+
+    async def opened_place():
+        async with open_second_place(config) as second:
+            return await work(second)
+
+    return asyncio.run(opened_place())
+
+
+@pytest.fixture
+def second(store):
+    config = store()
+    return config.model_copy(update={"sync": config.sync.model_copy(update={"to": "s3://bucket/copy/"})})
+
+
+@pytest.mark.parametrize("is_named", [True, False], ids=["named checksum", "read back"])
+def test_a_bucket_as_a_second_place_verifies_what_arrives(second, bucket, tmp_path, is_named):
+    file, name, pieces = tmp_path / "file", f"run {is_named}/file", []
+    file.write_bytes(os.urandom(2_500_000))
+    if not is_named:
+        bucket.composite.add(f"copy/{name}")
+    assert place(second, lambda there: there.size(name)) is None
+    assert not place(second, lambda there: there.read(name, pieces.append))
+    place(second, lambda there: there.send(file, name))
+    assert place(second, lambda there: there.size(name)) == 2_500_000
+    assert place(second, lambda there: there.read(name, pieces.append))
+    assert b"".join(pieces) == file.read_bytes()
+
+
+def test_what_changes_on_the_way_to_a_bucket_is_no_copy(second, bucket, tmp_path, monkeypatch):
+    file = tmp_path / "file"
+    file.write_bytes(b"whole")
+    bucket.composite.add("copy/file")
+    monkeypatch.setattr(stores.FsspecPlace, "_read", lambda *words: words[-1](b"other"))
+    with pytest.raises(TemporaryFailure, match="copy/file: what arrived has another crc32c"):
+        place(second, lambda there: there.send(file, "file"))
+
+
+def test_the_newest_state_of_a_link_whose_hash_fits_comes_from_a_bucket(store, bucket, tmp_path):
+    depot, state = Depot(store(), "s3://bucket/states"), tmp_path / "state.tar"
+    assert not depot.fetch_state("0abc", state)
+    for step in (8, 9):
+        state.write_bytes(b"step %d" % step)
+        depot.save_state("0abc", step, state)
+    assert depot.fetch_state("0abc", state)
+    assert state.read_bytes() == b"step 9"
+    newest = f"states/state-0abc-{9:010d}-{hashlib.sha256(b'step 9').hexdigest()}.tar"
+    bucket.client.put_object(Bucket="bucket", Key=newest, Body=b"damaged")
+    assert depot.fetch_state("0abc", state)
+    assert state.read_bytes() == b"step 8"

@@ -125,6 +125,11 @@ def test_other_directories_can_submit():
     check_folder(Path("/data/été 'x' (new); & *"))
 
 
+def test_jobs_that_see_no_file_of_the_workflow_need_packs():
+    with pytest.raises(ConfigError, match="set packs: true"):
+        check_folder(Path("/data"), is_shared=False)
+
+
 @pytest.fixture
 def spent(tmp_path):
     """A split range whose staged table was left; all outputs exist, and the raw copies do not."""
