@@ -5,10 +5,14 @@ file of the jobs is declared; all else runs beside the campaign. A storage of --
 """
 
 UNPACK = "{params.crpipe} unpack {input:q} --remove > {log:q} 2>&1"
-TRAIN = "crpipe train --pack {input:q} --out {output:q} --state {params.state:q} --deliver"
+TRAIN = (
+    "crpipe train --pack {input:q} --out {output:q} --state {params.state:q} --deliver"
+)
 if STORAGE:
     # A pack that was of no use is deleted here; the next workflow deletes it in the storage, and does the work again.
-    UNPACK += " || {{ code=$?; test -e {input:q} || touch {params.spent:q}; exit $code; }}"
+    UNPACK += (
+        " || {{ code=$?; test -e {input:q} || touch {params.spent:q}; exit $code; }}"
+    )
     TRAIN = (
         "code=85; while [ $code = 85 ]; do code=0; "
         f"{TRAIN} --slice ${{{{CRPIPE_SLICE:-1h}}}} >> {{log:q}} 2>&1 || code=$?; done; exit $code"
@@ -19,7 +23,11 @@ else:
 
 def place_of_state(wildcards, output):
     """Name where the states of a link are between slices: the storage, if crpipe can write there."""
-    return f"{STORAGE}/states" if STORAGE.partition("://")[0] in STORES else f"{output}.state"
+    return (
+        f"{STORAGE}/states"
+        if STORAGE.partition("://")[0] in STORES
+        else f"{output}.state"
+    )
 
 
 localrules:

@@ -25,7 +25,7 @@ common_settings = CommonSettings(
 
 
 class Executor(RemoteExecutor):
-    """Starts processes; beside a job's folder, FOLDER.pid names its process group, FOLDER.log has its words."""
+    """Starts processes; beside a job's folder, FOLDER.pid has its process group, FOLDER.log its words."""
 
     def __post_init__(self):
         self._processes = {}
