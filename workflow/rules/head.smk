@@ -135,12 +135,14 @@ def outlive_full_disks():
 
 def forget_spent():
     """Delete the packs in a storage that `crpipe unpack` had no use for: their work is done again."""
-    for folder in (PATHS.run_dir() / "packs", PATHS.results / "packs/ranges"):
-        for mark in sorted(folder.glob(f"*{SPENT}")):
+    logs = {PATHS.run_dir() / "logs/train": PATHS.pack}
+    logs[PATHS.results / "logs/split"] = PATHS.range_pack
+    for folder, pack_of in logs.items():
+        for mark in sorted(folder.glob(f"*.log{SPENT}")):
             if STORAGE:
-                place = f"{STORAGE}/{str(mark).removesuffix(SPENT)}"
-                pack = workflow.storage_registry.default_storage_provider.object(place)
-                workflow.async_run(pack.managed_remove())
+                pack = pack_of(mark.name.removesuffix(f".log{SPENT}"), out=True)
+                places = workflow.storage_registry.default_storage_provider
+                workflow.async_run(places.object(f"{STORAGE}/{pack}").managed_remove())
             mark.unlink()
 
 

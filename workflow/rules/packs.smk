@@ -11,7 +11,7 @@ TRAIN = (
 if STORAGE:
     # A pack that was of no use is deleted here; the next workflow deletes it in the storage, and does the work again.
     UNPACK += (
-        " || {{ code=$?; test -e {input:q} || touch {params.spent:q}; exit $code; }}"
+        " || {{ code=$?; test -e {input:q} || touch {log:q}{SPENT}; exit $code; }}"
     )
     TRAIN = (
         "code=85; while [ $code = 85 ]; do code=0; "
@@ -108,7 +108,6 @@ rule unpack_range:
         runtime=LOCAL_MINUTES,
     params:
         crpipe=crpipe_command,
-        spent=f"{PATHS.range_pack('{range}', out=True)}{SPENT}",
     message:
         "Unpack range {wildcards.range}"
     shell:
@@ -187,7 +186,6 @@ rule unpack_link:
         runtime=LOCAL_MINUTES,
     params:
         crpipe=crpipe_command,
-        spent=f"{PATHS.pack('{link}', out=True)}{SPENT}",
     message:
         "Unpack link {wildcards.link}"
     shell:

@@ -85,7 +85,7 @@ def test_of_what_is_missing_one_advice_says_what_is_there(configure, tree):
     problem = problem_of(configure(uri=f"{tree}/{{range}}/*.h5"))
     assert "0 files match" in problem
     assert problem.endswith(
-        f"1 range directories (0000000-0000999); write source.uri: {tree}/{{range}}/*.bin"
+        f"1 range directory (0000000-0000999); write source.uri: {tree}/{{range}}/*.bin"
     )
 
 
