@@ -84,9 +84,7 @@ def test_of_what_is_missing_one_advice_says_what_is_there(configure, tree):
     assert "check source.uri" not in problem
     problem = problem_of(configure(uri=f"{tree}/{{range}}/*.h5"))
     assert "0 files match" in problem
-    assert problem.endswith(
-        f"1 range directory (0000000-0000999); write source.uri: {tree}/{{range}}/*.bin"
-    )
+    assert problem.endswith(f"1 range directory (0000000-0000999); write source.uri: {tree}/{{range}}/*.bin")
 
 
 def test_later_ranges_that_are_missing_are_named_with_the_last_that_is_there(configure):
