@@ -1,11 +1,13 @@
 """Checksums of raw files in a list (``source.checksums``): the proof where no server names any.
 
-Read are what sha256sum, md5sum and their like print, rows ``algorithm:HEX  NAME``, and tables (CSV, Parquet).
+Read are what sha256sum, md5sum and their like print, rows ``algorithm:HEX  NAME``, and tables (CSV, Parquet,
+and JSON as Zenodo answers for a record).
 """
 
 from __future__ import annotations
 
 import csv
+import json
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from crpipe.campaign.raw_files import Entry
     from crpipe.core.text import Progress
 
-_NAMES = ("uri", "path", "name", "file", "filename")  # columns of a table; the first that it has
+_NAMES = ("uri", "path", "name", "file", "filename", "key")  # columns of a table; the first that it has
 _ALIASES = {"ad": "adler32", "md": "md5"}  # Rucio's
 _ROW = re.compile(r"(?:(?P<algorithm>[\w-]+):)?(?P<value>[0-9a-fA-F]+)[ \t]+\*?(?P<name>.+)")
 _BSD = re.compile(r"(?P<algorithm>[\w-]+) ?\((?P<name>.+)\) ?= ?(?P<value>[0-9a-fA-F]+)")
@@ -87,10 +89,13 @@ class ChecksumList:
                 with path.open(newline="") as file:
                     reader = csv.DictReader(file, delimiter="\t" if kind == ".tsv" else ",")
                     listed._add_table(reader, 2)
+            elif kind == ".json":
+                listed._add_table(_rows_of(json.loads(path.read_bytes())), 1)
             else:
                 listed._add_lines(path.read_text().splitlines())
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        except (OSError, ValueError, csv.Error) as error:
+            fault = "it is no JSON" if kind == ".json" else "it is not text"
+            reason = error.strerror if isinstance(error, OSError) else fault
             raise ConfigError(
                 f"source.checksums: {path} cannot be read ({reason}); name an existing list"
             ) from error
@@ -190,6 +195,14 @@ class ChecksumList:
 
     def _error(self, number: int, text: str) -> ConfigError:
         return ConfigError(f"source.checksums: {self._path}, line {number}: {text}")
+
+
+def _rows_of(tree: object) -> list[Mapping[str, object]]:
+    """Return the rows of a JSON table: a list, or the ``files`` of a record (or their ``entries``)."""
+    for name in ("files", "entries"):
+        tree = tree.get(name, tree) if isinstance(tree, dict) else tree
+    rows = list(tree.values()) if isinstance(tree, dict) else tree
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
 def _parquet(path: Path) -> Iterator[Mapping[str, object]]:

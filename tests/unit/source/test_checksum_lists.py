@@ -55,6 +55,17 @@ def test_every_algorithm_is_computed(tmp_path, algorithm):
         ("bsd", f"SHA256 (R/a.h5) = {SHA}\n", ("sha256", SHA)),
         ("bsd", f"SHA2-256 (a.h5) = {SHA}\nMD5 (a.h5) = {MD5}\n", None),
         ("zenodo", f"md5:{MD5}  a.h5\n", ("md5", MD5)),
+        (
+            "record.json",
+            f'{{"files": [{{"key": "a.h5", "checksum": "md5:{MD5}", "size": 9}}]}}',
+            ("md5", MD5),
+        ),
+        (
+            "r.json",
+            f'{{"files": {{"entries": {{"a.h5": {{"key": "a.h5", "checksum": "md5:{MD5}"}}}}}}}}',
+            ("md5", MD5),
+        ),
+        ("rows.json", f'[{{"path": "R/a.h5", "adler32": "{ADLER}"}}]', ("adler32", ADLER)),
         ("rucio", f"ad:{ADLER.lstrip('0')}  /pnfs/site/data/R/a.h5\n", ("adler32", ADLER)),
         ("dump.adler32", f"{ADLER} root://door//data/R/a.h5\n", ("adler32", ADLER)),
         ("list", f"{SHA}  https://door/data/R/%61.h5\n", ("sha256", SHA)),
@@ -108,6 +119,9 @@ def test_a_parquet_table_is_read(tmp_path):
             "line 2: .* a column checksum or one of sha512",
         ),
         ("t.parquet", "text", "is no Parquet file"),
+        ("t.json", "text", r"cannot be read \(it is no JSON\)"),
+        ("t.json", '{"message": "not found"}', "holds no checksum"),
+        ("t.json", '[{"key": "a"}]', "line 1: no name or no checksum"),
     ],
 )
 def test_a_bad_list_is_one_sentence(tmp_path, name, text, message):
