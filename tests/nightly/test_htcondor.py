@@ -3,6 +3,7 @@
 Each ends in the bytes of the campaign that nothing disturbed, and that ran in the same root without the pool.
 """
 
+import json
 import os
 import re
 import shutil
@@ -146,6 +147,23 @@ def test_a_campaign_in_packs_goes_through_evictions(begun, pool):
     ours, theirs = products(campaign), products(long)
     assert len(theirs) > 30
     assert [name for name in theirs if theirs[name] != ours.get(name)] == []
+
+
+def test_slices_end_by_time_and_the_pool_goes_on_with_their_state(begun, pool):
+    """No eviction: each slice ends itself with 85, and the pool starts the same command again."""
+    link = f"runs/tiny/ranges/{FIRST}.json"
+    long = begun.copy(pool.folder / "hours")
+    configure(long, **{"train.passes_per_link": 2500, "train.snapshot_steps": 500})
+    campaign = long.copy(pool.folder / "slices", CRPIPE_SLICE="30s")
+    long.snakemake(f"--cores 2 {link}")
+    with campaign.running(f"{PACKS} {link}") as head:
+        assert finished_in(head, 600), told_by(campaign)
+    rows = [json.loads(line) for line in next(campaign.run.rglob("slices.jsonl")).read_text().splitlines()]
+    assert len(rows) > 2
+    assert [row["stopped"] for row in rows[:-1]] == ["its time limit"] * (len(rows) - 1)
+    assert all(row["seconds"] < 60 for row in rows)
+    assert events(campaign) == 0
+    assert sha256(campaign, FIRST) == sha256(long, FIRST)
 
 
 @pytest.mark.parametrize(("how", "way"), [((), "Interrupted"), (("-fast",), "killed")], ids=["soft", "fast"])
