@@ -31,7 +31,7 @@ from crpipe.loading.loader import Loader
 from crpipe.report.run_time import Rate
 from crpipe.train.answers import phases_of
 from crpipe.train.meter import Meter, Profiler
-from crpipe.train.ranks import World, find_device, use_threads
+from crpipe.train.ranks import World, find_device, refuse_slow_precision, use_threads
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper, named_out_of_memory
 from crpipe.train.workload import give_histograms, open_workload
@@ -172,6 +172,7 @@ def probe_batch(
     train, load, seed = config.train, config.load, config.seed
     use_threads(train.threads)
     world = World(0, 1, find_device(train.device))
+    refuse_slow_precision(train.precision, world.device)
     clock, meter = StepClock(world.device), Meter(world.device)
     tables = campaign.tables if batch.tables is None else batch.tables
     workload = open_workload(train.workload, config.options(), tables)

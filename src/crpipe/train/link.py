@@ -27,7 +27,14 @@ from crpipe.train.link_plan import LinkPlan
 from crpipe.train.loop import Trainer
 from crpipe.train.numerics import hashes, numerics_of
 from crpipe.train.pretrained import find_source
-from crpipe.train.ranks import joined, keep_freed_memory, machine, use_large_pages, use_threads
+from crpipe.train.ranks import (
+    joined,
+    keep_freed_memory,
+    machine,
+    refuse_slow_precision,
+    use_large_pages,
+    use_threads,
+)
 from crpipe.train.step import named_out_of_memory
 from crpipe.train.validation import BestValue
 from crpipe.train.workload import open_workload
@@ -80,6 +87,7 @@ def train_link(
     keep_freed_memory()
     torch.backends.cuda.matmul.allow_tf32 = train.tf32
     with joined(train.device) as world, ExitStack() as stack:
+        refuse_slow_precision(train.precision, world.device)
         check: Callable[[], object] = bool
         if world.leads:
             journal = Journal(campaign.paths.train_journal())

@@ -142,6 +142,21 @@ def find_device(choice: str, local_rank: int = 0) -> torch.device:
     return torch.device(choice, local_rank) if choice == "cuda" else torch.device(choice)
 
 
+def refuse_slow_precision(precision: str, device: torch.device) -> None:
+    """Raise ConfigError for ``train.precision: bfloat16`` on a CPU that has no instructions for it."""
+    if precision == "bfloat16" and device.type == "cpu" and not _multiplies_bfloat16():
+        raise ConfigError(
+            "train.precision: bfloat16, and this processor has no instructions for it (avx512_bf16, amx_bf16), "
+            "so that a step takes many times as long; set float32, or train where they are"
+        )
+
+
+def _multiplies_bfloat16() -> bool:
+    if platform.machine() == "x86_64":
+        return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()  # noqa: SLF001 - torch is pinned
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())  # noqa: SLF001
+
+
 def use_threads(threads: int) -> None:
     """Compute with ``train.threads`` CPU threads; with 0, this process's share of the CPUs of its job."""
     cpus = int(os.environ.get("SLURM_CPUS_PER_TASK", "0")) or len(os.sched_getaffinity(0))

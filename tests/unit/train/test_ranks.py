@@ -3,6 +3,7 @@
 What several of them do together is in tests/integration.
 """
 
+import contextlib
 import os
 import platform
 import subprocess
@@ -13,7 +14,8 @@ import torch
 
 from crpipe import __version__
 from crpipe.core.errors import ConfigError
-from crpipe.train.ranks import World, find_device, joined, machine
+from crpipe.train import ranks
+from crpipe.train.ranks import World, find_device, joined, machine, refuse_slow_precision
 
 FAULTS = """
 import resource
@@ -77,6 +79,18 @@ def test_more_processes_than_gpus_are_refused_on_every_rank(gpus, device, rank):
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is of glibc")
+@pytest.mark.parametrize("has", [False, True])
+def test_bfloat16_is_refused_where_a_processor_cannot_multiply_it(monkeypatch, has):
+    monkeypatch.setattr(ranks.platform, "machine", lambda: "x86_64")
+    for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+        monkeypatch.setattr(torch.cpu, name, lambda: has)
+    cpu = torch.device("cpu")
+    refuse_slow_precision("float32", cpu)
+    refuse_slow_precision("bfloat16", torch.device("cuda"))
+    with contextlib.nullcontext() if has else pytest.raises(ConfigError, match="set float32, or train where"):
+        refuse_slow_precision("bfloat16", cpu)
+
+
 def test_memory_that_was_freed_is_kept():
     """Forty tensors of 4 MiB, four times: their 40,960 pages are cleared by the kernel once."""
     run = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True)
