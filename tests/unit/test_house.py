@@ -28,7 +28,7 @@ BUDGET = {
     "config": (7, 1580),
     "events": (12, 1955),
     "campaign": (12, 2605),
-    "source": (27, 6470),
+    "source": (27, 6500),
     "split": (14, 3650),
     "loading": (5, 1145),
     "report": (23, 5625),
@@ -41,7 +41,7 @@ BUDGET = {
     "author": (2, 470),
     "workloads": (73, 15065),
     "workflow": (8, 1820),
-    "cli": (8, 2570),
+    "cli": (8, 2585),
     "api": (2, 515),
     "contract": (12, 1940),
 }

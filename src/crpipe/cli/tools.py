@@ -155,12 +155,21 @@ def _restore(source: str) -> None:
     )
 
 
-@verb(tools, "token", reads="source", raises=[MissingExtra, AccessError], page="pelican.md#tokens")
+@verb(
+    tools,
+    "token",
+    reads="source",
+    raises=[MissingExtra, AccessError, SourceError, MachineError],
+    page="pelican.md#tokens",
+)
 def token(
     *,
     login: Annotated[bool, typer.Option("--login", help="get a new one from the issuer first")] = False,
     write: Annotated[
         bool, typer.Option("--write", help="with --login: one that may also write to sync.to")
+    ] = False,
+    try_write: Annotated[
+        bool, typer.Option("--try-write", help="then write a small file to sync.to, and read it back")
     ] = False,
 ) -> None:
     """Show the token in use: where from, issuer, scope, end, and whether it covers the campaign."""
@@ -175,6 +184,10 @@ def token(
     show(access.text)
     if access.problem:
         raise AccessError(access.problem)
+    if try_write:
+        from crpipe.source.sync import try_place
+
+        show(f"{try_place(config)}: written, and read back; it may be deleted")
 
 
 @verb(

@@ -52,6 +52,7 @@ INDEX = "index.json"
 RESULTS = "results"  # in the copy: the few small files of the results that belong to the run
 LEASE = ".sync"  # folder of the lease, in the directory of the run
 _MEMORY = ".sync.json"  # in the directory of the run: where it was sent, and the mark of that place
+_TRIED = "crpipe-write-test.txt"
 _SNAPSHOTS = ("snapshot-1.pt", "snapshot-2.pt")  # in turn: the one that the index names is never replaced
 # Receipts first: one that is listed has its checkpoint on the disk when that is looked for.
 _OF_RUN = (
@@ -122,6 +123,33 @@ def check_place(config: Config) -> None:
         raise ConfigError(
             f"sync.to: {config.sync.to}: a copy goes to a directory, pelican://host/path or s3://bucket/path"
         )
+
+
+def try_place(config: Config) -> str:
+    """Send a small file to ``sync.to`` and read it back; return its address there. Raise as ``sync_run``."""
+    check_place(config)
+    to, options = config.sync.to.rstrip("/"), SourceOptions.of(config)
+    deadline = Deadline(options.deadline_s, f"writing to {to}")
+    content = f"{platform.node()}, {time.time()}: whether crpipe may write here; delete this file\n".encode()
+    pieces: list[bytes] = []
+
+    async def attempt(folder: str) -> None:
+        file = Path(folder, _TRIED)
+        await asyncio.to_thread(file.write_bytes, content)
+        async with open_second_place(config) as place:
+            pieces.clear()
+            await place.send(file, _TRIED)
+            await place.read(_TRIED, pieces.append)
+        if b"".join(pieces) != content:
+            raise TemporaryFailure(f"{to}/{_TRIED}: other bytes are read than were written")
+
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            work = retry(lambda: attempt(folder), attempts=options.attempts, deadline=deadline, patient=False)
+            asyncio.run(work)
+    except TemporaryFailure as error:
+        raise TransferError(f"{to}: {error}; run the same command again") from error
+    return f"{to}/{_TRIED}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,8 +146,8 @@ def refuse_slow_precision(precision: str, device: torch.device) -> None:
     """Raise ConfigError for ``train.precision: bfloat16`` on a CPU that has no instructions for it."""
     if precision == "bfloat16" and device.type == "cpu" and not _multiplies_bfloat16():
         raise ConfigError(
-            "train.precision: bfloat16, and this processor has no instructions for it (avx512_bf16, amx_bf16), "
-            "so that a step takes many times as long; set float32, or train where they are"
+            "train.precision: bfloat16, and this processor has no instructions for it (avx512_bf16 or "
+            "amx_bf16), so that a step takes many times as long; set float32, or train where they are"
         )
 
 

@@ -5,7 +5,7 @@ import pytest
 from crpipe.core.errors import AccessError, DiskError
 from crpipe.source.pelican.login import check_access, log_in
 from crpipe.source.restore import restore_run
-from crpipe.source.sync import SyncRules, sync_run
+from crpipe.source.sync import SyncRules, sync_run, try_place
 from opened import opened
 
 pytestmark = pytest.mark.federation
@@ -33,6 +33,15 @@ def test_files_arrive_whole_and_changes_follow(run, campaign, federation):
     assert arrived.read_bytes() == events.read_bytes()
     assert sync_run(opened(run), campaign) == 0
     assert campaign.lines[-1].endswith(": 0 files sent, 0 failed")
+
+
+def test_whether_a_token_may_write_is_tried(run, campaign, federation):
+    campaign.give_token("storage.modify:/backup storage.read:/backup")
+    assert try_place(run).endswith("/icecube/wipac/backup/crpipe-write-test.txt")
+    assert (federation.data / "icecube/wipac/backup/crpipe-write-test.txt").read_text()
+    campaign.give_token("storage.read:/")
+    with pytest.raises(AccessError, match="the token needs storage.modify for this path"):
+        try_place(run)
 
 
 def test_a_token_that_may_not_write_is_an_error(run, campaign):

@@ -17,7 +17,7 @@ from crpipe.source import sync as module
 from crpipe.source.local import Directory
 from crpipe.source.restore import restore_run
 from crpipe.source.retries import TemporaryFailure
-from crpipe.source.sync import SyncRules, sync_every, sync_run
+from crpipe.source.sync import SyncRules, sync_every, sync_run, try_place
 from opened import opened
 from told import Told
 
@@ -417,3 +417,17 @@ def test_a_signal_ends_it_quietly(campaign, number):
 def test_a_signal_that_comes_during_a_sync_ends_it_too(campaign, monkeypatch):
     monkeypatch.setattr(module, "_send_changed", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     assert not sync_every(campaign, 10.0, lambda: False, Told(), SyncRules())
+
+
+def test_a_place_is_tried_with_a_file_that_may_be_deleted(run, tmp_path, monkeypatch):
+    tried = tmp_path / "second" / "crpipe-write-test.txt"
+    assert try_place(run) == str(tried)
+    assert "whether crpipe may write here" in tried.read_text()
+
+    async def other(self, name, write):
+        write(b"of a cache")
+        return True
+
+    monkeypatch.setattr(Directory, "read", other)
+    with pytest.raises(TransferError, match="other bytes are read than were written"):
+        try_place(run)
