@@ -28,7 +28,7 @@ BUDGET = {
     "config": (7, 1580),
     "events": (12, 1955),
     "campaign": (12, 2605),
-    "source": (27, 6500),
+    "source": (27, 6535),
     "split": (14, 3650),
     "loading": (5, 1145),
     "report": (23, 5625),

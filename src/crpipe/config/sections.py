@@ -58,7 +58,7 @@ class SourceSection(Section):
         "",
         "where the raw files are: a plain path, file://, pelican://, osdf://, https://, davs://, root://, "
         "s3://, gs:// or abfs://, with {range} or {number} in place of the file numbers, or a folder and a "
-        "pattern; or synthetic:// for files of source.simulator",
+        "pattern (**/ before it: with all folders below); or synthetic:// for files of source.simulator",
         "data",
     )
     files: str = key(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import posixpath
 from collections import Counter
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from crpipe.campaign.raw_files import natural_key
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from crpipe.source.uris import RangeSource, SourceOptions, SourcePattern
 
 Answer = TypeVar("Answer")
+
+_DEEPEST = 20  # directories below each other
 
 
 class SourceFiles:
@@ -197,10 +200,33 @@ class SourceFiles:
 def entries_of(
     options: SourceOptions, location: RangeSource, chosen: Callable[[str], bool], deadline: Deadline
 ) -> Sequence[Entry]:
-    """List the chosen files of one directory."""
-    return _ask(
-        options, location.scheme, location.host, deadline, lambda source: source.entries(location, chosen)
-    )
+    """List the chosen files of one directory, and of those below it where the pattern says so."""
+    ask = (options, location.scheme, location.host, deadline)
+    if not location.deep:
+        return _ask(*ask, lambda source: source.entries(location, chosen))
+    return _ask(*ask, lambda source: _entries_below(source, location, chosen))
+
+
+def _is_chosen(chosen: Callable[[str], bool], below: str, name: str) -> bool:
+    return chosen(f"{below}{name}")
+
+
+async def _entries_below(source: Source, top: RangeSource, chosen: Callable[[str], bool]) -> Sequence[Entry]:
+    """List the chosen files of a directory and of all below it, by their paths from there."""
+    entries: list[Entry] = []
+    waiting = [""]
+    while waiting:
+        below = waiting.pop()
+        if below.count("/") > _DEEPEST:
+            raise ListingError(
+                f"{top.what}: {top.folder}/{below}: {_DEEPEST} directories deep; does a link lead back? "
+                "Remove it, or name the files in source.files"
+            )
+        place = replace(top, folder=f"{top.folder.rstrip('/')}/{below}".rstrip("/") or "/")
+        files = await source.entries(place, partial(_is_chosen, chosen, below))
+        entries += [replace(entry, path=f"{below}{entry.path}") for entry in files]
+        waiting += [f"{below}{folder}/" for folder in await source.folders(place)]
+    return entries
 
 
 def describe_files(

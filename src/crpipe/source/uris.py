@@ -102,6 +102,7 @@ RANGE = "{range}"
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _NUMBER = re.compile(r"number(?::0([1-9]))?")
 _LEGAL = ("range", "number", "number:06")
+_BELOW = "/**"  # after a directory: with all below it
 _SKIP = "check source.uri, or skip the range with ranges.skip"
 
 
@@ -163,7 +164,8 @@ class Kind(enum.Enum):
 class RangeSource:
     """One directory of the source: ``scheme``, ``host`` (with port), directory, pattern of the file names.
 
-    ``what`` names it in errors; ``remedy`` says what to do when it cannot be listed.
+    ``what`` names it in errors; ``remedy`` says what to do when it cannot be listed; ``deep``: with all
+    directories below it.
     """
 
     scheme: str
@@ -172,10 +174,11 @@ class RangeSource:
     pattern: str
     what: str
     remedy: str
+    deep: bool = False
 
     def has(self, name: str) -> bool:
-        """Return whether a file name matches the pattern."""
-        return fnmatch.fnmatchcase(name, self.pattern)
+        """Return whether a file's name, after its directories below this one, matches the pattern."""
+        return fnmatch.fnmatchcase(name.rpartition("/")[2], self.pattern)
 
 
 @dataclass(frozen=True)
@@ -232,10 +235,16 @@ class SourcePattern:
             raise ConfigError(
                 f"source.uri: {self.uri} ends in a directory; add a file pattern such as *.parquet"
             )
-        if WILDCARDS & set(folder):
+        above = folder.removesuffix(_BELOW)
+        if WILDCARDS & set(above):
             raise ConfigError(
-                f"source.uri: {self.uri} has a wildcard outside the file name; list one directory, or name "
-                "the files in source.files"
+                f"source.uri: {self.uri} has a wildcard outside the file name; list one directory, with all "
+                "below it as in data/**/*.parquet, or name the files in source.files"
+            )
+        if above != folder and _PLACEHOLDER.search(name):
+            raise ConfigError(
+                f"source.uri: {self.uri} has ** before a name with a placeholder; write {{range}} before the "
+                "**, or name the files in source.files"
             )
         if "{number" in folder:
             raise ConfigError(
@@ -271,7 +280,8 @@ class SourcePattern:
     def _place(self, uri: str, what: str, remedy: str) -> RangeSource:
         host, path = host_and_path(uri)
         folder, _, pattern = path.rpartition("/")
-        return RangeSource(scheme_of(uri), host, folder or "/", pattern, what, remedy)
+        above = folder.removesuffix(_BELOW)
+        return RangeSource(scheme_of(uri), host, above or "/", pattern, what, remedy, deep=above != folder)
 
     def list_file(self, name: Range | None) -> Path:
         """Return the list of files of one range, or that of all."""

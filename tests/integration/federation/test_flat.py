@@ -36,6 +36,14 @@ def test_one_directory_is_cut_into_ranges_by_position(campaign):
     assert listed(config, "0000010-0000011", campaign) == ["part-0010.parquet", "part-0011.parquet"]
 
 
+def test_all_directories_below_one_are_cut_into_ranges_by_position(campaign):
+    config = configured(campaign, "**/part-*.parquet")
+    assert count_files(opened(config), campaign) == 11
+    assert listed(config, "0000010-0000011", campaign) == [
+        f"{FOLDER}/part-{number}.parquet" for number in ("0010", "0011")
+    ]
+
+
 def test_one_directory_is_cut_into_ranges_by_number(campaign):
     config = configured(campaign, f"{FOLDER}/part-{{number:04}}.parquet")
     assert count_files(opened(config), campaign) == 11
@@ -44,7 +52,7 @@ def test_one_directory_is_cut_into_ranges_by_number(campaign):
 
 
 def test_range_directories_are_counted(campaign):
-    config = configured(campaign, "{range}/part-*.parquet", step=1000)
+    config = configured(campaign, "{range}/part-*.parquet", size=1000)
     assert count_files(opened(config), campaign) == 999
 
 

@@ -7,6 +7,7 @@ from crpipe.core.errors import ConfigError, ListingError
 from crpipe.core.text import NullProgress
 from crpipe.source import range_files
 from crpipe.source.listing import list_range
+from crpipe.source.stage import stage_range
 from opened import opened
 from told import Told
 
@@ -24,6 +25,27 @@ def test_a_manifest_holds_every_matching_file_sorted_with_its_size(configure, na
     assert entries[3].mtime.timestamp() == pytest.approx(
         (tree / str(name) / "part-0003.bin").stat().st_mtime, abs=1e-3
     )
+
+
+def test_two_stars_list_all_directories_below(configure, name, tree):
+    folder = tree / str(name)
+    for below in ("b/deeper", "a"):
+        (folder / below).mkdir(parents=True)
+        (folder / below / "part-0000.bin").write_bytes(b"x")
+        (folder / below / "notes.txt").write_bytes(b"x")
+    config = configure(uri=f"{tree}/{{range}}/**/*.bin")
+    paths = [entry.path for entry in listed(config, name)]
+    assert paths[:2] == ["a/part-0000.bin", "b/deeper/part-0000.bin"]
+    assert len(paths) == 14
+    stage_range(opened(config), str(name), NullProgress())
+    copies = config.paths().raw(str(name))
+    assert sorted(str(path.relative_to(copies)) for path in copies.rglob("*.bin")) == sorted(paths)
+
+
+def test_a_link_that_leads_back_ends_a_deep_listing(configure, name, tree):
+    (tree / str(name) / "again").symlink_to(tree / str(name))
+    with pytest.raises(ListingError, match="20 directories deep; does a link lead back"):
+        listed(configure(uri=f"{tree}/{{range}}/**/*.bin"), name)
 
 
 def test_a_file_uri_lists_the_same_as_a_path(configure, name, tree):
@@ -106,6 +128,9 @@ def test_a_wrong_list_of_files_is_an_error(configure, name, tmp_path, text, mess
     ("uri", "message"),
     [
         ("/data/*/{range}/*.bin", "wildcard outside the file name"),
+        ("/data/**/{range}/*.bin", "wildcard outside the file name"),
+        ("/data/**/{range}.bin", r"has \*\* before a name with a placeholder; write \{range\} before"),
+        ("/data/**/part_{number}.bin", r"has \*\* before a name with a placeholder"),
         ("/data/{range}/", "ends in a directory"),
         ("ftp://bucket/{range}/*.bin", "ftp:// is not known"),
         ("pelican:///{range}/*.bin", "names no host"),

@@ -13,7 +13,8 @@ from crpipe.core.text import NullProgress
 from crpipe.packs.depot import Depot
 from crpipe.source import stores
 from crpipe.source.listing import list_range
-from crpipe.source.retries import TemporaryFailure
+from crpipe.source.range_files import SourceFiles
+from crpipe.source.retries import Deadline, TemporaryFailure
 from crpipe.source.source_checksum import ask_checksum
 from crpipe.source.sources import open_second_place
 from crpipe.source.stage import stage_range
@@ -179,6 +180,12 @@ def test_addresses_of_stores_are_read_as_they_are_written():
     assert host_and_path("root://door/eos/a%20b") == ("door", "/eos/a%20b")
     assert uri_of("root", "door", "/eos/a b") == "root://door//eos/a b"
     assert uri_of("s3", "bucket", "/a%b") == "s3://bucket/a%b"
+
+
+def test_two_stars_list_what_lies_below_in_a_bucket(store, name):
+    config = store(uri="s3://bucket/**/*.bin")
+    listing = SourceFiles(SourcePattern.of(config), SourceOptions.of(config), Deadline(60, "listing"))
+    assert listing.names() == [f"{FOLDER}/{file}" for file in sorted(SIZES)]
 
 
 def place(config, work):
