@@ -134,6 +134,24 @@ def test_the_report_is_readable_at_every_width(tmp_path, campaign, width):
     assert seen["columns"] == (1 if width == 400 else 2)
 
 
+FIGURE = '<svg xmlns="http://www.w3.org/2000/svg" width="576pt" height="335pt" viewBox="0 0 576 335"/>'
+
+
+def test_the_printed_report_has_at_most_eight_sheets(tmp_path):
+    """As many figures and numbers as muon bundles have."""
+    files = realistic(tmp_path / "campaign", ranges=100)
+    files.evaluated(files.name(50), {f"number_{place}": 0.1 for place in range(30)})
+    for place in range(9):
+        (files.paths.evaluation(files.name(50)) / f"figure_{place}.svg").write_text(FIGURE)
+    page, printed = tmp_path / "report.html", tmp_path / "report.pdf"
+    page.write_text(render_page(files.state))
+    assert page.read_text().count("data:image/svg+xml") >= 9
+    command = ["chromium", *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", f"--print-to-pdf={printed}"]
+    subprocess.run([*command, page.as_uri()], capture_output=True, timeout=120, check=True)
+    sheets = len(re.findall(rb"/Type */Page\b", printed.read_bytes()))
+    assert 3 < sheets <= 8
+
+
 def test_both_pages_are_dark_where_the_reader_wants_it(tmp_path, campaign, page):
     for each in (page, render_page(campaign.state)):
         colours = [seen_at(tmp_path, each, 900, *flags)["paper"] for flags in ((), (DARK,))]

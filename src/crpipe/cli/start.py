@@ -88,15 +88,17 @@ def init(
 ) -> None:
     """Look at the raw files; write crpipe.yaml and the workflow.
 
-    The sizes in crpipe.yaml fit the files; the workflow is written where it is missing.
+    The sizes in crpipe.yaml fit the files; the workflow is written where it is missing. Without options, in a
+    folder that has a crpipe.yaml: the workflow alone.
     """
     from crpipe.setup import init as new
 
     profiles = new.profiles_here(profile or ())
     asked = (workload, uri, files, reader, simulator, table, results, run, first, last, size)
-    if profile and not any(asked) and new.has_workflow(folder) and (folder / new.CONFIGURATION).exists():
+    if not any(asked) and (folder / new.CONFIGURATION).exists():  # a campaign is there: its workflow alone
         text = (folder / new.CONFIGURATION).read_text()
-        show("\n".join(new.start_campaign(folder, text, profiles=profiles)))
+        wanted = profiles if profile else [name for name in profiles if not (folder / name).exists()]
+        show("\n".join(new.start_campaign(folder, text, profiles=wanted, force=force)))
         return
     numbers = {name: _number(name, text) for name, text in zip(_RANGES, (first, last, size), strict=True)}
     ranges = {name: value for name, value in numbers.items() if value is not None}
@@ -436,7 +438,9 @@ def run(
     from crpipe.workflow.run import RunRequest, check_targets, run_workflow
 
     if not any(Path(name).is_file() for name in _SNAKEFILES):
-        raise ConfigError(f"{Path.cwd()}: no Snakefile here; {way_to_campaign(Path())}")
+        raise ConfigError(
+            f"{Path.cwd()}: no Snakefile here; {way_to_campaign(Path())}; `crpipe init` makes one"
+        )
     given = words or []
     cut = next((place for place, word in enumerate(given) if word.startswith("-")), len(given))
     targets, more = given[:cut], given[cut:]

@@ -130,7 +130,8 @@ def find_class(key: str, name: str) -> Any:
 def _split(key: str, name: str) -> tuple[str, str]:
     module, _, attribute = name.partition(":")
     if not name:
-        raise ConfigError(f"{key}: not set; write module:Name, for example {_EXAMPLES[key]}")
+        example = f"for example {_EXAMPLES[key]}"
+        raise ConfigError(f"{key}: not set; write module:Name, {example}; `crpipe init` lists what is there")
     if not (module and attribute.isidentifier()):
         raise ConfigError(f"{key}: {name!r}: expected module:Name, for example {_EXAMPLES[key]}")
     return module, attribute

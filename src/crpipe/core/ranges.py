@@ -47,9 +47,11 @@ def make_ranges(
 ) -> tuple[Range, ...]:
     """List the ranges of ``step`` files each that tile first..last, without those in ``skip``.
 
-    ragged: the last range may be shorter. Raise ConfigError when the ranges do not tile first..last, or when
-    ``skip`` names a range that is not among them.
+    ragged: the last range may be shorter. Raise ConfigError when the ranges do not tile first..last, when
+    there is none, or when ``skip`` names a range that is not among them.
     """
+    if last < first:
+        raise ConfigError(f"ranges.last: {last} is before ranges.first: {first}; nothing is left to do")
     if (last - first + 1) % step and not ragged:
         whole = last - (last - first + 1) % step
         smaller = f"{whole} or " if whole > first else ""

@@ -191,7 +191,7 @@ def refuse_columns(schema: pa.Schema, out: Path) -> None:
     if out.suffix == ".csv" and nested:
         raise ConfigError(
             f"--out {out}: CSV cannot hold the lists in {', '.join(nested)}; choose a name that ends in "
-            ".parquet"
+            ".parquet, or, of generated events, one row for each item: --flat"
         )
     others = [f"{field.name} ({field.type})" for field in schema if _branch(field.type) is None]
     if out.suffix == ".root" and others:

@@ -22,7 +22,7 @@ from crpipe.campaign.readers import open_reader
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
 from crpipe.core.ranges import pick
-from crpipe.core.text import Column, NullProgress, measured, number, table
+from crpipe.core.text import Column, NullProgress, counted, measured, number, table
 from crpipe.events.batch import Cursor, regroup
 from crpipe.events.histograms import count_columns, read_histograms
 from crpipe.events.shard_manifest import open_manifest
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 _WARM_UP = 3  # steps that are not timed: the first ones allocate and compile
 _LAST_SHARE = 20  # the loss afterwards is the mean over the last 1/20 of the steps
-_MEASURED_STEPS, _MEASURED_ITEMS = 4, 200_000  # of a measurement before a run
+_MEASURED_STEPS, _MEASURED_ITEMS, _MEASURED_S = 4, 200_000, 10.0  # of a measurement before a run
 _PROFILED = 10  # steps of a profile
 _CLEAR = 0.05  # a fall by a smaller share of the loss is called small
 _WIDTH = 120
@@ -220,13 +220,16 @@ def probe_batch(
 
 
 def measure_rate(campaign: Campaign, batch: ProbeBatch) -> Rate:
-    """Train a few steps, on so much of a batch that they take seconds; return the events of a second."""
+    """Train a step, and a few more where they take seconds, on so much of a batch; return events/s."""
     ends = batch.events.multiplicity.cumsum(dtype=np.int64)
     some = max(1, int(np.searchsorted(ends, _MEASURED_ITEMS, side="right")))
     part = replace(batch, events=batch.events.part(0, min(some, len(batch.events))).copy())
-    result = probe_batch(campaign, part, _MEASURED_STEPS, NullProgress())
+    begun = time.monotonic()
+    result = probe_batch(campaign, part, 1, NullProgress())
+    if time.monotonic() - begun < _MEASURED_S:
+        result = probe_batch(campaign, part, _MEASURED_STEPS, NullProgress())
     rate = campaign.config.train.ranks * result.events / (sum(result.parts_ms.values()) / 1000)
-    return Rate(rate, f"{_MEASURED_STEPS} steps on this machine")
+    return Rate(rate, f"{counted(result.steps, 'step')} on this machine")
 
 
 def render_probe(batch: ProbeBatch, item: str, result: ProbeResult, *, anomaly: bool = False) -> str:

@@ -179,7 +179,7 @@ def _disk(plan: Plan) -> Iterator[Entry]:
         yield "disk", [f"{size(plan.free)} free; raw copies have a budget of {size(plan.budget)}"]
         return
     ranges = min(plan.campaign.config.source.prefetch_ranges, plan.volume.ranges)
-    most = f"{ranges} ranges ahead, {size(plan.volume.largest or 0)} the largest"
+    most = f"{counted(ranges, 'range')} ahead, {size(plan.volume.largest or 0)} the largest"
     budget = f"budget {size(plan.budget)} (source.disk_budget_gib)"
     yield "raw copies", [f"{size(peak.raw)} at most: {most}", budget]
     yield "splitting", [f"{size(peak.spills)} at most: temporary files of {counted(ranges, 'range')}"]
@@ -289,7 +289,7 @@ def _events(plan: Plan) -> Iterator[Entry]:
         yield WARNING, [few, f"For {number(GOOD_STEPS)} or so {advice}{longer}"]
     warm_up = 0 if train.schedule.shape == "one_cycle" else train.schedule.warmup_steps
     if warm_up > sum(plan.steps) / _WARM_UP:
-        steps = f"{about}{number(sum(plan.steps))} steps"
+        steps = f"{about}{counted(sum(plan.steps), 'step')}"
         slow = f"train.schedule.warmup_steps: {number(warm_up)} are more than a tenth of {steps}:"
         yield WARNING, [slow, f"set {max(1, sum(plan.steps) // _WARM_UP)}, or fewer"]
     if file is not None and file.largest > load.max_items:

@@ -451,6 +451,8 @@ def start_campaign(
 
 def changed_files(folder: Path) -> list[Path]:
     """Name the rules of the workflow in a folder that are not those of this version, or are missing."""
+    if folder.resolve() == workflow_home().resolve():  # a clone
+        return []
     rules = {path: text for path, text in workflow_files().items() if path.parts[1] != "profiles"}
     return [path for path, content in rules.items() if not _has_content(folder / path, content)]
 

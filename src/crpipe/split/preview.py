@@ -43,12 +43,12 @@ class FileSample:
     """One raw file as the configured reader reads it, and how many events the files beside it have.
 
     name: path or URI. reader: what read it. columns: dtype of each column of the file, or of the layout.
-    files, bytes, events, items: sums over the files that were counted. rows: events that were read;
-    groups: how many groups they belong to; doubt: why the group columns look wrong, mostly empty; largest:
-    items of the largest; below: share of them that are no outliers. recommended: threshold that at most one
-    of a thousand events exceeds; 0 where none was read. notes: what the reader converted, or did
-    not read. values: of each column, in the first events of the files that were counted; doubts: what looks
-    wrong in them, and what to do.
+    files, bytes, events, items: sums over the files that were counted. rows: events of the first file that
+    were read; groups: how many groups they belong to; doubt: why the group columns look wrong, mostly empty.
+    Of the events that were read in all files: largest: items of the largest; below: share of those that are
+    no outliers; recommended: threshold that at most one of a thousand exceeds; 0 where none was read. notes:
+    what the reader converted, or did not read. values: of each column, in the first events of the files that
+    were counted; doubts: what looks wrong in them, and what to do.
     """
 
     name: str
@@ -85,7 +85,7 @@ def read_sample(
 ) -> tuple[FileSample, str]:
     """Read the first file (as much as the time allows, at least one block), and count the others.
 
-    The first block of the others is read too, as far as the time allows, for a look at their values.
+    The first block of the others is read too, as far as the time allows: their values and multiplicities.
 
     limit: most items of an event that is no outlier. Also return which of its values are illegal, and how
     many; empty where the split would take all. Raise FormatError or PluginError for a file that the reader
@@ -95,7 +95,7 @@ def read_sample(
     reader = choice.open()
     values = EventSample(reader.layout, reader.expectations, len(files))
     rows = _read_rows(reader, files[0], end, values)
-    counts = np.concatenate(rows.multiplicities)
+    others: list[NDArray[np.uint32]] = []
     counted = taken = events = items = 0
     for path in files:
         if counted and time.monotonic() > end:
@@ -107,6 +107,9 @@ def read_sample(
             values.add_file()
             for block in islice(reader.rows(path), 1):
                 values.add(block)
+                others.append(block.multiplicity)
+    read = len(np.concatenate(rows.multiplicities))  # of the first file
+    counts = np.concatenate([*rows.multiplicities, *others])
     names = rows.first[0] if rows.first else ()
     columns = {name: np.concatenate([block[name] for block in rows.first]) for name in names}
     sample = FileSample(
@@ -117,7 +120,7 @@ def read_sample(
         bytes=taken,
         events=events,
         items=items,
-        rows=len(counts),
+        rows=read,
         groups=len(rows.groups),
         largest=int(counts[counts <= limit].max(initial=0)) if limit else int(counts.max(initial=0)),
         below=float((counts <= limit).mean()) if limit is not None and len(counts) else 1.0,
@@ -127,7 +130,7 @@ def read_sample(
         values=summarize_columns(values),
         doubts=tuple(doubtful_values(values)),
     )
-    share = f"{rows.illegal} of the {len(counts)} events that were read are illegal"
+    share = f"{rows.illegal} of the {read} events that were read are illegal"
     return sample, f"{rows.reason} ({share})" if rows.illegal else ""
 
 

@@ -26,8 +26,10 @@ from crpipe.core.journal import METRICS_BYTES, metric_rows, tail
 from crpipe.core.signals import StopRequest
 from crpipe.core.text import counted, duration, shorten
 from crpipe.report.evaluations import evaluations
+from crpipe.report.run_time import GOOD_STEPS
 from crpipe.report.verdicts import line
 from crpipe.report.work_state import training_progress
+from crpipe.setup.init import changed_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -227,6 +229,11 @@ class Monitor:
         if self._errors and not run.text and not run.succeeded:  # else of jobs that were repeated
             run.text = last_words("\n".join(self._errors))
             run.error = None if run.began else system_error(run.text)
+            if not run.began and (changed := changed_files(Path())):
+                names = ", ".join(map(str, changed[:3]))
+                run.text += (
+                    f"\n{names}: not as in this version of crpipe; take its workflow: crpipe init --force"
+                )
         with self._lock, contextlib.suppress(OSError):
             if run.text:
                 raised = run.error is not None and bool(run.typed)  # `crpipe run` prints what it raises
@@ -245,7 +252,11 @@ class Monitor:
         lines = [f"{jobs} done in {duration(time.monotonic() - self._begun)}."]
         with contextlib.suppress(DataError):  # `crpipe check` names a damaged file
             if self.campaign is not None and _EVALUATE in self._counts:
-                lines += [f"the model: {line(newest)}" for newest in islice(evaluations(self.campaign), 1)]
+                for newest in islice(evaluations(self.campaign), 1):
+                    lines.append(f"the model: {line(newest)}")
+                    if newest.record.step and newest.record.step < GOOD_STEPS:
+                        few = f"it was trained in {counted(newest.record.step, 'step')}"
+                        lines.append(f"{few}, {GOOD_STEPS} are the least for most: `crpipe plan` says how")
         return lines
 
     def _on_run_info(self, about: Mapping[str, Any]) -> None:

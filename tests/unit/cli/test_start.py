@@ -76,6 +76,21 @@ def test_a_profile_is_added_to_a_campaign_that_is_there(call, tmp_path, data):
     assert (tmp_path / "htcondor" / "config.yaml").exists()
 
 
+def test_the_workflow_of_another_version_is_replaced_and_all_else_stays(call, tmp_path, data):
+    """What doctor names for it: it asked for the files, and replaced what a person had edited."""
+    call("init", "--workload", "muons", "--uri", "data/{range}/*.parquet", "--profile", "slurm", "--yes")
+    edited = [tmp_path / name for name in ("crpipe.yaml", "slurm/config.yaml", "workflow/Snakefile")]
+    for path in edited:
+        path.write_text(path.read_text() + "# mine\n")
+    assert "nothing to change" in call("init")
+    call("init", "--force")
+    assert [path.read_text().endswith("# mine\n") for path in edited] == [True, True, False]
+    assert (tmp_path / "workflow/Snakefile.old").read_text().endswith("# mine\n")
+    (tmp_path / "workflow/rules/common.smk").unlink()
+    (tmp_path / "workflow/Snakefile").unlink()
+    assert "wrote in .: workflow/" in call("init")
+
+
 def test_a_typo_writes_nothing(call, tmp_path, data):
     with pytest.raises(ConfigError, match="did you mean"):
         call("init", "trial", "--workload", "muons", "--uri", f"{tmp_path}/dato/*.parquet", "--yes")

@@ -52,6 +52,7 @@ def test_a_skipped_range_is_left_out():
         (8, (), "write ranges.last: 9$"),
         (29, (Range(5, 14),), "0000005-0000014 is not a range of this campaign"),
         (9, (Range(0, 9),), "every range is skipped"),
+        (-1, (), "ranges.last: -1 is before ranges.first: 0"),
     ],
 )
 def test_a_campaign_that_cannot_be_tiled_is_refused(last, skip, message):

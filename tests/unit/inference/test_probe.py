@@ -6,6 +6,7 @@ import torch
 from crpipe.campaign.campaign import Campaign
 from crpipe.core.errors import ConfigError, CrpipeError, DeviceMemoryError
 from crpipe.core.text import NullProgress
+from crpipe.inference import probe as module
 from crpipe.inference.probe import PhaseLoss, probe_batch, read_batch, render_probe
 from crpipe.train.workload import OptimizerSpec, Phase
 from toy import RANGES, Toy, ToyOptions, toy_config
@@ -67,6 +68,16 @@ def test_the_loss_falls_the_time_has_parts_and_nothing_is_written(tmp_path):
     assert all(ms >= 0 for ms in result.parts_ms.values())
     assert f"one batch from the training shards of {RANGES[0]}: 16 events" in text
     assert "verdict: the loss fell" in text
+
+
+def test_where_a_step_takes_long_the_first_is_the_measurement(tmp_path, monkeypatch):
+    campaign = open_campaign(tmp_path, "Fitted")
+    batch = read_batch(campaign, (), "")
+    assert module.measure_rate(campaign, batch).where == "4 steps on this machine"
+    monkeypatch.setattr(module, "_MEASURED_S", 0.0)
+    rate = module.measure_rate(campaign, batch)
+    assert rate.where == "1 step on this machine"
+    assert rate.events_per_s > 0
 
 
 def test_a_loss_that_does_not_fall_says_what_to_look_at(tmp_path):

@@ -223,6 +223,7 @@ def test_an_edited_profile_stays_where_the_workflow_is_there(tmp_path):
     assert (tmp_path / "slurm" / "config.yaml").read_text() == "jobs: 3\n"
     (tmp_path / "workflow" / "Snakefile").write_text("edited")
     assert changed_files(tmp_path) == [Path("workflow/Snakefile")]
+    assert changed_files(REPOSITORY) == []
 
 
 def test_the_list_of_files_names_only_what_exists_or_may():

@@ -37,6 +37,9 @@ def test_the_first_events_of_the_other_files_are_looked_at_too(tmp_path):
     energy = names.index("energy_gev")
     assert several.values[energy].largest > single.values[energy].largest
     assert several.rows == 3
+    files.append(write_parquet(tmp_path / "large.parquet", [1, 2, 90, 0, 1], 9))
+    sample, _ = read_sample(CHOICE, files, limit=50)
+    assert (sample.largest, sample.below, sample.recommended) == (5, 13 / 14, 100)
 
 
 def test_without_time_one_block_and_one_file_are_read(tmp_path):

@@ -7,9 +7,11 @@ import threading
 
 import pytest
 
+from campaign_files import CampaignFiles
 from crpipe.campaign.campaign import Campaign
 from crpipe.config.loading import load_config
 from crpipe.core.errors import ConfigError
+from crpipe.setup.init import start_campaign
 from crpipe.workflow import monitor as module
 from crpipe.workflow.monitor import FOR_A_PERSON, Monitor, WorkflowRun, jobs_table, last_line, logs_line
 from named import READERS
@@ -182,6 +184,32 @@ def test_the_jobs_of_a_dry_run_take_one_line_for_each_rule():
     ]
     assert jobs_table({"list_range": 1}) == ["1 job to do:", "  list     1"]
     assert jobs_table({}) == ["Nothing to be done."]
+
+
+@pytest.mark.parametrize(("step", "few"), [(1, "it was trained in 1 step, 500 are the least"), (700, "")])
+def test_the_last_lines_are_about_the_model_and_whether_it_was_trained_enough(tmp_path, screen, step, few):
+    files = CampaignFiles(tmp_path, ranges=2)
+    files.step = step
+    files.evaluated(files.name(1), {"w1_time": 0.03}, again={"w1_time": 0.02})
+    monitor = opened(screen, files.campaign)
+    monitor.receive(jobs(evaluate=1))
+    monitor.close()
+    assert screen[2].startswith("the model: ")
+    assert "".join(screen[3:]).startswith(few)
+    assert len(screen) == (4 if few else 3)
+
+
+def test_a_workflow_of_another_version_is_named_where_it_fails(tmp_path, screen, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    start_campaign(tmp_path, "run: x\n")
+    for edited in ("", "# of another version"):
+        with (tmp_path / "workflow/rules/head.smk").open("a") as rules:
+            rules.write(edited)
+        monitor = opened(screen)
+        monitor.receive(record("ImportError in file head.smk", logging.ERROR))
+        monitor.close()
+        other = "workflow/rules/head.smk: not as in this version of crpipe"
+        assert screen.count(f"{other}; take its workflow: crpipe init --force") == bool(edited)
 
 
 def test_nothing_to_be_done_is_said_once(screen):
