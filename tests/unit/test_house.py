@@ -31,7 +31,7 @@ BUDGET = {
     "source": (27, 6535),
     "split": (14, 3655),
     "loading": (5, 1145),
-    "report": (23, 5625),
+    "report": (23, 5635),
     "train": (18, 4500),
     "inference": (15, 3265),
     "statistics": (6, 870),

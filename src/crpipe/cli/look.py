@@ -341,11 +341,11 @@ def check(
             print(f"{finding.path}: {finding.what}")
         print(f"    type: {_as_typed(remedy)}")
     counts = report.counts
+    nouns = ("link", "checkpoint", "evaluation", "export", "side table")
+    seen = ", ".join(counted(counts[f"{noun.removeprefix('side ')}s"], noun) for noun in nouns)
     print(
-        f"checked: {counts['ranges']} ranges with {counts['events']} events, {counts['links']} links, "
-        f"{counts['checkpoints']} checkpoints, {counts['evaluations']} evaluations, {counts['exports']} "
-        f"exports, {counts['tables']} side tables; {counts['files']} files with "
-        f"{counts['bytes'] / 1e6:.1f} MB were hashed"
+        f"checked: {counted(counts['ranges'], 'range')} with {counted(counts['events'], 'event')}, {seen}; "
+        f"{counted(counts['files'], 'file')} with {counts['bytes'] / 1e6:.1f} MB hashed"
     )
     if errors and all(finding.severity == "unread" for finding in errors):
         raise DiskError(f"{counted(len(errors), 'file')} could not be read; nothing says that it is damaged")

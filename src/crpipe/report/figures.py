@@ -12,6 +12,7 @@ import numpy as np
 from matplotlib.ticker import FuncFormatter, MaxNLocator, StrMethodFormatter
 
 from crpipe.campaign.records import Receipt
+from crpipe.core.paths import OUTLIERS
 from crpipe.core.text import compact, number, shorten
 from crpipe.report.evaluations import COLUMNS, evaluations
 from crpipe.report.figure_context import FigureContext, figures_of
@@ -333,11 +334,19 @@ def _limit_uneven(axis: Axes, low: float, high: float, typical: float) -> None:
 
 
 def _mark_ranges(axis: Axes, rows: Sequence[Row]) -> None:
-    """Mark where a new range begins, unless the marks would be too dense."""
+    """Mark where a new range begins, unless the marks would be too dense, and the link on the outliers.
+
+    Its losses jump: its events are unlike all before.
+    """
     starts = [after["step"] for before, after in pairwise(rows) if before["range"] != after["range"]]
     if len(starts) <= 30:  # noqa: PLR2004 - about 7 mm apart
         for step in starts:
             axis.axvline(step, color=MARK, linewidth=0.6, zorder=0)
+    steps = [row["step"] for row in rows if row["range"] == OUTLIERS]
+    if steps:
+        axis.axvspan(steps[0], steps[-1], color=_OUTLIERS, alpha=0.12, linewidth=0, zorder=0)
+        inside = axis.get_xaxis_transform()
+        axis.text(steps[-1], 0.98, "outliers", transform=inside, ha="right", va="top", color=_OUTLIERS)
 
 
 def _weighted(axis: Axes, histogram: MultiplicityCounts, threshold: int | None) -> None:

@@ -8,7 +8,15 @@ from matplotlib.figure import Figure
 
 from campaign_files import CampaignFiles
 from crpipe.report.figure_style import new_figure
-from crpipe.report.figures import RateCurve, RatePlan, _focus, plot_figures, plot_progress, plot_rates
+from crpipe.report.figures import (
+    RateCurve,
+    RatePlan,
+    _focus,
+    _mark_ranges,
+    plot_figures,
+    plot_progress,
+    plot_rates,
+)
 from crpipe.report.series import Series
 
 
@@ -54,6 +62,18 @@ def test_marks_of_such_an_axis_are_apart_and_on_the_side_of_the_values(sign, typ
     height = np.arcsinh(np.array([*axis.get_yticks(), bottom, top]) / typical)
     assert len(height) >= 4
     assert np.diff(height[:-2]).min() >= 0.08 * (height[-1] - height[-2])
+
+
+def test_the_link_on_the_outliers_is_marked():
+    """Its loss jumps, and would look like a divergence."""
+    axis = new_figure(2.0).subplots()
+    rows = [{"step": step, "range": "outliers" if step > 80 else "0000000-0000999"} for step in range(100)]
+    _mark_ranges(axis, rows)
+    assert [text.get_text() for text in axis.texts] == ["outliers"]
+    assert axis.texts[0].get_position()[0] == 99
+    axis = new_figure(2.0).subplots()
+    _mark_ranges(axis, rows[:80])
+    assert not axis.texts
 
 
 def test_every_figure_is_labelled_with_units(plotted):
