@@ -46,7 +46,7 @@ def test_init_looks_at_the_files_with_the_readers_of_a_package(lab, kind):
     _, tree = written(lab)
     assert tree["source"]["reader"] == reader
     assert tree["train"]["workload"] == "jets.model:JetTagger"
-    assert (tree["train"]["schedule"], tree["model"]["hidden"]) == ("cosine", 24)
+    assert (tree["train"]["schedule"]["shape"], tree["model"]["hidden"]) == ("cosine", 24)
     assert "jets.model:JetTagger: they fit together" in " ".join(lab.say("plan").split())
 
 

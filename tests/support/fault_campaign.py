@@ -95,7 +95,7 @@ def write_settings(folder):
         .replace("passes_per_link: 6", "passes_per_link: 2")
     )
     simulated = text + "\n"
-    begin, end = text.index("source:\n"), text.index("ranges:")
+    begin, end = text.index("source:\n"), text.index("\nranges:") + 1
     source = (
         f"source:\n  uri: file://{folder}/raw/{{range}}/*.parquet\n  tables:\n    geometry: geometry.csv\n"
         "  deadline_minutes: 0.1\n\n"

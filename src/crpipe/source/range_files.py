@@ -222,10 +222,10 @@ async def _entries_below(source: Source, top: RangeSource, chosen: Callable[[str
                 f"{top.what}: {top.folder}/{below}: {_DEEPEST} directories deep; does a link lead back? "
                 "Remove it, or name the files in source.files"
             )
-        place = replace(top, folder=f"{top.folder.rstrip('/')}/{below}".rstrip("/") or "/")
-        files = await source.entries(place, partial(_is_chosen, chosen, below))
+        folder = replace(top, folder=f"{top.folder.rstrip('/')}/{below}".rstrip("/") or "/")
+        files = await source.entries(folder, partial(_is_chosen, chosen, below))
         entries += [replace(entry, path=f"{below}{entry.path}") for entry in files]
-        waiting += [f"{below}{folder}/" for folder in await source.folders(place)]
+        waiting += [f"{below}{name}/" for name in await source.folders(folder)]
     return entries
 
 

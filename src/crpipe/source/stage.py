@@ -110,10 +110,12 @@ def _check_disk(campaign: Campaign, name: str, needed: int) -> None:
     ranges = (path for path in raw.parent.iterdir() if path.is_dir() and path != lease_folder(raw).parent)
     taken += sum(_claimed(campaign.paths.manifest(other.name), other) for other in ranges if other != raw)
     if needed and taken + needed > (budget := campaign.raw_budget(tree_bytes(raw.parent))):
+        asked = campaign.config.source.disk_budget_gib
+        share = "source.disk_budget_gib" if asked else "source.disk_budget_gib: 0, most of what is free"
+        way = "raise the budget" if asked else "free some space"
         raise DiskError(
-            f"{label}: {size(needed)} needed, raw copies already take {size(taken)} of "
-            f"{size(budget)} (source.disk_budget_gib); "
-            "split the staged ranges first, lower source.prefetch_ranges, or raise the budget"
+            f"{label}: {size(needed)} needed, raw copies already take {size(taken)} of {size(budget)} "
+            f"({share}); split the staged ranges first, lower source.prefetch_ranges, or {way}"
         )
 
 

@@ -136,10 +136,10 @@ def try_place(config: Config) -> str:
     async def attempt(folder: str) -> None:
         file = Path(folder, _TRIED)
         await asyncio.to_thread(file.write_bytes, content)
-        async with open_second_place(config) as place:
+        async with open_second_place(config) as destination:
             pieces.clear()
-            await place.send(file, _TRIED)
-            await place.read(_TRIED, pieces.append)
+            await destination.send(file, _TRIED)
+            await destination.read(_TRIED, pieces.append)
         if b"".join(pieces) != content:
             raise TemporaryFailure(f"{to}/{_TRIED}: other bytes are read than were written")
 

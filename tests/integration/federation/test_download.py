@@ -29,13 +29,13 @@ def test_a_redirect_to_another_server_does_not_carry_the_token(
 def test_a_redirect_to_a_server_that_needs_no_token_is_followed(
     campaign, proxy, elsewhere, wire, faults, federation
 ):
-    folder = federation.data / "public" / "0000000-0000999"
-    folder.mkdir(exist_ok=True)
+    folder = federation.data / "public" / "open" / "0000000-0000999"
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "open.parquet").write_bytes(b"for everyone")
     wire(caches=[proxy.url], origin=proxy.url)
-    path = "/public/0000000-0000999/open.parquet"
+    path = "/public/open/0000000-0000999/open.parquet"
     proxy.script("GET", path, faults.redirect(elsewhere.url, path))
-    campaign.stage(uri=federation.uri("/public/{range}/*.parquet"), token_file="")
+    campaign.stage(uri=federation.uri("/public/open/{range}/*.parquet"), token_file="")
     assert (campaign.raw / "open.parquet").read_bytes() == b"for everyone"
     assert (proxy.count("GET", path), elsewhere.count("GET", path)) == (1, 1)
 

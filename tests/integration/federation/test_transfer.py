@@ -148,10 +148,10 @@ def test_a_token_from_the_environment_works(campaign, monkeypatch):
 
 
 def test_an_open_namespace_needs_no_token(campaign, federation):
-    folder = federation.data / "public" / "0000000-0000999"
-    folder.mkdir(exist_ok=True)
+    folder = federation.data / "public" / "open" / "0000000-0000999"
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "open.parquet").write_bytes(b"for everyone")
-    campaign.stage(uri=federation.uri("/public/{range}/*.parquet"), token_file="")
+    campaign.stage(uri=federation.uri("/public/open/{range}/*.parquet"), token_file="")
     assert (campaign.raw / "open.parquet").read_bytes() == b"for everyone"
 
 
@@ -184,7 +184,7 @@ def test_a_disk_that_fills_up_is_told_and_the_same_command_goes_on(campaign, tmp
         "\ntry: stage.stage_range(Campaign.open(config, \"recorded\"), '0000000-0000999', NullProgress())"
         "\nexcept Exception as error: print(type(error).__name__, error)"
     )
-    config = campaign.config(uri=campaign.source["uri"].replace("part-*", "large"))
+    config = campaign.config(uri=campaign.source["uri"].replace("part-*", "large"), disk_budget_gib=1)
     (tmp_path / "config.yaml").write_text(
         config.model_copy(update={"results": str(results)}).model_dump_json()
     )
