@@ -40,7 +40,7 @@ BUDGET = {
     "setup": (6, 1605),
     "author": (2, 470),
     "workloads": (73, 15065),
-    "workflow": (8, 1830),
+    "workflow": (8, 1850),
     "cli": (8, 2585),
     "api": (2, 515),
     "contract": (12, 1940),

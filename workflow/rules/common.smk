@@ -165,6 +165,8 @@ LINKS = CAMPAIGN.chain.names
 if SETTINGS.packs:
     keep_campaign_here()
 if workflow.is_main_process:
+    with refusing():
+        decisions.check_files(CAMPAIGN, workflow.dag_settings.targets or ())
     rerun_jobs(outdated(CAMPAIGN))
 # Snakemake follows the chain from its end by recursion where nothing led it along the beginning.
 sys.setrecursionlimit(max(sys.getrecursionlimit(), 1000 + 30 * len(LINKS)))

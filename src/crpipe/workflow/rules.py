@@ -14,6 +14,7 @@ from crpipe.config.loading import flatten, read_tree
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
+from crpipe.core.ranges import PATTERN, pick
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -67,6 +68,23 @@ TRAINING_TARGETS = frozenset(
 def trains(targets: Collection[str], runs: Path) -> bool:
     """Return whether training is among ``targets``: rules, or files (of training: below ``runs``)."""
     return any(name in TRAINING_TARGETS or Path(name).is_relative_to(runs) for name in targets)
+
+
+def check_files(campaign: Campaign, targets: Iterable[str]) -> None:
+    """Raise ConfigError for a target that is a file of a link or range which this campaign has not."""
+    results, run = campaign.paths.results, campaign.paths.run_dir()
+    for target in map(Path, targets):
+        named = PATTERN.search(str(target))
+        if named is None:
+            continue
+        if target.is_relative_to(run):
+            names, what = campaign.chain.names, "link"
+        elif target.is_relative_to(results):
+            names, what = campaign.ranges, "range"
+        else:
+            continue
+        if not any(name in str(target) for name in names):
+            pick(named[0], names, what)
 
 
 def priority(ranges: Sequence[str], name: str) -> int:

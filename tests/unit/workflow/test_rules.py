@@ -15,6 +15,7 @@ from crpipe.core.errors import ConfigError
 from crpipe.core.paths import CONSOLIDATED
 from crpipe.workflow.rules import (
     allocator_settings,
+    check_files,
     crpipe_call,
     gpu_request,
     node_request,
@@ -120,6 +121,18 @@ def campaign(tmp_path):
 )
 def test_training_is_asked_for_by_rule_or_by_file(targets, expected):
     assert trains(targets, Path("runs")) is expected
+
+
+def test_a_file_of_a_link_or_range_that_is_not_there_is_refused(campaign):
+    loaded = campaign()
+    paths, name = loaded.paths, loaded.ranges[0]
+    check_files(loaded, ["all", "report.html", str(paths.receipt(name)), str(paths.ledger(name))])
+    for file, what in (
+        (paths.receipt("0000000-0000007"), "link"),
+        (paths.ledger("9000000-9000007"), "range"),
+    ):
+        with pytest.raises(ConfigError, match=f"not a {what} of this campaign"):
+            check_files(loaded, [str(file)])
 
 
 def test_a_range_waits_for_the_split_of_the_one_before_and_goes_one_beyond_the_link_in_training(campaign):
