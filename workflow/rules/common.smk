@@ -122,10 +122,15 @@ def ignore_file_times():
 
 
 def rerun_jobs(files):
-    """Rerun the jobs of ``files``, and what depends on them, where Snakemake's targets need them."""
+    """Rerun the jobs of ``files``, and what depends on them, where Snakemake's targets need them.
+
+    A target that is a file of no link or range of this campaign is refused before anything is planned.
+    """
     names, plan = set(map(str, files)), DAG.init
 
     async def init(dag, *words, **options):
+        with refusing():
+            decisions.check_files(CAMPAIGN, map(str, dag.targetfiles))
         dag.forcefiles.update(names)
         return await plan(dag, *words, **options)
 
@@ -165,8 +170,6 @@ LINKS = CAMPAIGN.chain.names
 if SETTINGS.packs:
     keep_campaign_here()
 if workflow.is_main_process:
-    with refusing():
-        decisions.check_files(CAMPAIGN, workflow.dag_settings.targets or ())
     rerun_jobs(outdated(CAMPAIGN))
 # Snakemake follows the chain from its end by recursion where nothing led it along the beginning.
 sys.setrecursionlimit(max(sys.getrecursionlimit(), 1000 + 30 * len(LINKS)))
