@@ -21,6 +21,11 @@ else:
     UNPACK, TRAIN = f"exec {UNPACK}", f"exec {TRAIN} > {{log:q}} 2>&1"
 
 
+def delivered(pack):
+    """Let a result be deleted in the storage once it is unpacked; HTCondor never brings back what is ``temp``."""
+    return temp(pack) if STORAGE else pack
+
+
 def place_of_state(wildcards, output):
     """Name where the states of a link are between slices: the storage, if crpipe can write there."""
     return (
@@ -69,7 +74,7 @@ rule split:
     input:
         PATHS.range_pack("{range}"),
     output:
-        temp(PATHS.range_pack("{range}", out=True)),
+        delivered(PATHS.range_pack("{range}", out=True)),
     log:
         PATHS.results / "logs/node/split/{range}.log",
     priority: PRIORITY
@@ -143,7 +148,7 @@ rule train:
     input:
         PATHS.pack("{link}"),
     output:
-        temp(PATHS.pack("{link}", out=True)),
+        delivered(PATHS.pack("{link}", out=True)),
     log:
         PATHS.run_dir() / "logs/node/train/{link}.log",
     priority: TRAINING_PRIORITY
