@@ -179,13 +179,14 @@ def lose_node(nodes, server, lost):
         time.sleep(0.05)
         for node in nodes.glob("*.pid"):
             for process in trainings(int(node.read_text())):
-                folder = Path(process.cwd())
-                if done.get("stopped") is None and list(folder.rglob("snapshot-*.pt")):
-                    done["stopped"] = process.pid
-                    process.terminate()
-                elif done.get("stopped") not in (None, process.pid) and list(folder.rglob("config.json")):
-                    os.killpg(int(node.read_text()), signal.SIGKILL)
-                    lost.set()
+                with suppress(psutil.NoSuchProcess):
+                    folder = Path(process.cwd())
+                    if done.get("stopped") is None and list(folder.rglob("snapshot-*.pt")):
+                        done["stopped"] = process.pid
+                        process.terminate()
+                    elif done.get("stopped") not in (None, process.pid) and list(folder.rglob("config.json")):
+                        os.killpg(int(node.read_text()), signal.SIGKILL)
+                        lost.set()
 
 
 def trainings(head):

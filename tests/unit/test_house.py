@@ -24,11 +24,11 @@ DIALECT = re.compile(r"(Give|Say|Spell|Let|Tell|Take note)\b|Make\b.*\bagain\b")
 EMPTY_NAMES = frozenset(("found", "made", "told", "own", "place"))
 # Modules and lines of each room, at most; a commit that needs more says for what. The aim is 38,000 lines.
 BUDGET = {
-    "core": (11, 2680),
-    "config": (7, 1580),
+    "core": (11, 2685),
+    "config": (7, 1585),
     "events": (12, 1955),
     "campaign": (12, 2605),
-    "source": (27, 6535),
+    "source": (27, 6545),
     "split": (14, 3655),
     "loading": (5, 1145),
     "report": (23, 5635),
@@ -36,12 +36,12 @@ BUDGET = {
     "inference": (15, 3265),
     "statistics": (6, 870),
     "check": (7, 1700),
-    "packs": (6, 1425),
+    "packs": (6, 1450),
     "setup": (6, 1605),
     "author": (2, 470),
     "workloads": (73, 15065),
     "workflow": (8, 1850),
-    "cli": (8, 2585),
+    "cli": (8, 2595),
     "api": (2, 515),
     "contract": (12, 1940),
 }

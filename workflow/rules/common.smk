@@ -24,7 +24,7 @@ from crpipe.config.loading import load_config
 from crpipe.core.errors import CrpipeError
 from crpipe.core.causes import MachineWatch
 from crpipe.source.counting import check_source, ensure_counted
-from crpipe.source.uris import STORES
+from crpipe.source.uris import WRITABLE
 from crpipe.workflow import rules as decisions
 from crpipe.workflow.monitor import RUN
 from crpipe.workflow.rules import parent_of, reference_ranges, shards_of
@@ -87,6 +87,10 @@ def checked_campaign(files, changes):
     """Validate the configuration, and compare it with the one this campaign began with, before any job."""
     with refusing():
         settings = load_config(files, changes)
+        if settings.packs and not workflow.is_main_process:  # a node has its pack alone
+            last = settings.ranges.first + settings.ranges.size - 1
+            known = settings.ranges.last if settings.ranges.last != "auto" else last
+            return Campaign.open(load_config(files, [*changes, f"ranges.last={known}"]))
         check_source(settings)
         campaign = Campaign.open(settings)
         check_data(campaign)

@@ -142,7 +142,12 @@ def forget_spent():
             if STORAGE:
                 pack = pack_of(mark.name.removesuffix(f".log{SPENT}"), out=True)
                 places = workflow.storage_registry.default_storage_provider
-                workflow.async_run(places.object(f"{STORAGE}/{pack}").managed_remove())
+                try:
+                    workflow.async_run(
+                        places.object(f"{STORAGE}/{pack}").managed_remove()
+                    )
+                except WorkflowError as error:  # unpacked again, it says once more why
+                    logger.warning(f"{STORAGE}/{pack}: cannot be deleted ({error})")
             mark.unlink()
 
 

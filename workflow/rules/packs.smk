@@ -4,21 +4,20 @@ In: the source, results/shards. Out: results/{shards,outliers,multiplicity,ledge
 file of the jobs is declared; all else runs beside the campaign. A storage of --default-storage-provider carries packs.
 """
 
-UNPACK = "{params.crpipe} unpack {input:q} --remove > {log:q} 2>&1"
+UNPACK = "exec {params.crpipe} unpack {input:q} --remove"
 TRAIN = (
     "crpipe train --pack {input:q} --out {output:q} --state {params.state:q} --deliver"
 )
 if STORAGE:
-    # A pack that was of no use is deleted here; the next workflow deletes it in the storage, and does the work again.
-    UNPACK += (
-        " || {{ code=$?; test -e {input:q} || touch {log:q}{SPENT}; exit $code; }}"
-    )
+    # What is marked is deleted in the storage by the next workflow, and its work is done again.
+    UNPACK += " --spent {log:q}{SPENT}"
     TRAIN = (
         "code=85; while [ $code = 85 ]; do code=0; "
         f"{TRAIN} --slice ${{{{CRPIPE_SLICE:-1h}}}} >> {{log:q}} 2>&1 || code=$?; done; exit $code"
     )
 else:
-    UNPACK, TRAIN = f"exec {UNPACK}", f"exec {TRAIN} > {{log:q}} 2>&1"
+    TRAIN = f"exec {TRAIN} > {{log:q}} 2>&1"
+UNPACK += " > {log:q} 2>&1"
 
 
 def delivered(pack):
@@ -30,7 +29,7 @@ def place_of_state(wildcards, output):
     """Name where the states of a link are between slices: the storage, if crpipe can write there."""
     return (
         f"{STORAGE}/states"
-        if STORAGE.partition("://")[0] in STORES
+        if STORAGE.partition("://")[0] in WRITABLE
         else f"{output}.state"
     )
 

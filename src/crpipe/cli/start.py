@@ -96,7 +96,7 @@ def init(
     profiles = new.profiles_here(profile or ())
     asked = (workload, uri, files, reader, simulator, table, results, run, first, last, size)
     if not any(asked) and (folder / new.CONFIGURATION).exists():  # a campaign is there: its workflow alone
-        text = (folder / new.CONFIGURATION).read_text()
+        text = (folder / new.CONFIGURATION).read_bytes().decode()  # with its line ends
         wanted = profiles if profile else [name for name in profiles if not (folder / name).exists()]
         show("\n".join(new.start_campaign(folder, text, profiles=wanted, force=force)))
         return
@@ -446,7 +446,7 @@ def run(
     targets, more = given[:cut], given[cut:]
     if targets and links:
         raise typer.BadParameter("name a TARGET or --links N, not both")
-    check_targets(targets, Path("workflow"))
+    check_targets(targets, Path())
     if cores and cores != "all" and not (cores.isascii() and cores.isdecimal() and int(cores)):
         raise typer.BadParameter(f"--cores {cores}: expected 1 or more, or all")
     request = RunRequest(

@@ -401,13 +401,19 @@ def unpack(
     remove: Annotated[
         bool, typer.Option("--remove", help="delete OUT once it is in the campaign, or of no use to it")
     ] = False,
+    spent: Annotated[
+        Path | None,
+        typer.Option(
+            readable=False, help="with --remove: file to write where every copy of OUT is of no use"
+        ),
+    ] = None,
 ) -> None:
     """Put what came back for a pack into the campaign; raise the error that ended its work, if one did."""
     with importing():
         from crpipe.campaign.campaign import Campaign
         from crpipe.packs.results import unpack as unpack_result
 
-    unpack_result(Campaign.open(Settings.config()), out, Terminal(), remove=remove)
+    unpack_result(Campaign.open(Settings.config()), out, Terminal(), remove=remove, spent=spent)
 
 
 @verb(

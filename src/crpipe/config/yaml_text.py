@@ -11,7 +11,6 @@ from crpipe.core.causes import OF_PROGRAMS, refuse_machine_error, retry_io
 from crpipe.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
     from pathlib import Path
 
 BRACES = 'put quotes around values with braces, as in uri: "/data/{range}/*.parquet"'
@@ -22,14 +21,18 @@ _PLACEHOLDER = re.compile(r"\{(?:range|number)\b[^{}]*\}")
 class _OneOfEach(yaml.SafeLoader):
     """Refuses a key that is written twice in one section, where YAML silently takes the last one."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node: yaml.MappingNode = super().compose_mapping_node(anchor)
         lines: dict[str, int] = {}
         for name in (each for each, _ in node.value if isinstance(each, yaml.ScalarNode)):
             if name.value in lines:
                 problem = f"{name.value} is written twice (first in line {lines[name.value]}); write it once"
                 raise yaml.MarkedYAMLError(problem=problem, problem_mark=name.start_mark)
             lines[name.value] = name.start_mark.line + 1
-        return super().construct_mapping(node, deep=deep)
+        return node
+
+
+_FAULTS = (yaml.YAMLError, ValueError, RecursionError)  # a date may be none, brackets a thousand deep
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -43,7 +46,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(
             f"{path}: cannot be read ({error.strerror}); name an existing file with --config"
         ) from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except _FAULTS as error:
         raise ConfigError(f"{path}: not valid YAML: {_fault(text, error)}") from error
     if not isinstance(tree, dict):
         raise ConfigError(f"{path}: expected keys with values, found {type(tree).__name__}")
@@ -54,7 +57,7 @@ def read_value(text: str, given: str) -> Any:
     """Read a value of the command line; ``given``: what was typed, for the ConfigError."""
     try:
         return yaml.load(text, _OneOfEach)  # noqa: S506 - a SafeLoader
-    except yaml.YAMLError as error:
+    except _FAULTS as error:
         raise ConfigError(f"{given}: {text!r} is not YAML ({_fault(text, error)})") from error
 
 
@@ -68,7 +71,7 @@ def _fault(text: str, error: Exception) -> str:
     message = f"line {mark.line + 1}, column {mark.column + 1}: {said}"
     if "'\\t'" in said:
         return f"{message}; indent with spaces"
-    if "quoted scalar" in said:
+    if "quoted scalar" in said and "end of stream" in said:
         return f"{message}; the quotation mark in line {begin.line + 1} is not closed"
     near = text.splitlines()[begin.line : mark.line + 1]
     if any(_PLACEHOLDER.search(_QUOTED.sub("", line.partition(" #")[0])) for line in near):

@@ -114,7 +114,13 @@ class LayoutError(DataError):
 
 
 class PackError(DataError):
-    """A pack, or what came back for one, is not whole, or not what it has to be here."""
+    """A pack, or what came back for one, is not whole, or not what it has to be here.
+
+    damaged: its bytes are not those that were written. foreign: another version of crpipe may take it.
+    """
+
+    damaged = False
+    foreign = False
 
 
 class TrainError(CrpipeError):

@@ -203,10 +203,12 @@ def _record_of(
         raise _damaged(path, f"{NAME} is not what its seal says", remedy)
     again = "pack it again" if remedy == SEND_AGAIN else remedy
     if (record.format, record.version) != (FORMAT, __version__):
-        raise PackError(
+        foreign = PackError(
             f"{path}: made by crpipe {record.version}, and this is crpipe {__version__}: use the same "
             f"version on both machines (crpipe --version); {again}"
         )
+        foreign.foreign = True
+        raise foreign
     if record.kind not in kinds:
         wanted = " or ".join(kinds)
         raise PackError(f"{path}: is the {record.kind} {record.name}, expected the {wanted}; {again}")
@@ -217,7 +219,9 @@ def _record_of(
 
 
 def _damaged(path: Path, why: str, remedy: str) -> PackError:
-    return PackError(f"{path}: this pack is damaged ({why}); {remedy}")
+    error = PackError(f"{path}: this pack is damaged ({why}); {remedy}")
+    error.damaged = True
+    return error
 
 
 def _is_inside(name: str) -> bool:

@@ -84,15 +84,19 @@ class Depot:
 
     async def _fetch_state(self, depot: SecondPlace, key: str, path: Path) -> bool:
         for name in sorted(await self._states(depot, key), key=_step_of, reverse=True):
-            with path.open("wb") as out:
-                is_there = await self._retry(partial(depot.read, name, out.write))
+            is_there = await self._retry(partial(_read_anew, depot, name, path))
             if is_there and sha256(path) == name.removesuffix(".tar").rpartition("-")[2]:
                 return True
         return False
 
     async def _states(self, depot: SecondPlace, key: str) -> list[str]:
         pieces: list[bytes] = []
-        if not await self._retry(lambda: depot.read(_index_of(key), pieces.append)):
+
+        async def attempt() -> bool:
+            pieces.clear()
+            return await depot.read(_index_of(key), pieces.append)
+
+        if not await self._retry(attempt):
             return []
         with contextlib.suppress(ValueError):
             names = json.loads(b"".join(pieces))
@@ -112,6 +116,12 @@ class Depot:
     async def _retry(self, attempt: Callable[[], Awaitable[Answer]]) -> Answer:
         deadline = Deadline(self._options.deadline_s, self._to)
         return await retry(attempt, attempts=self._options.attempts, deadline=deadline, patient=False)
+
+
+async def _read_anew(depot: SecondPlace, name: str, path: Path) -> bool:
+    """Read a file from its begin: a try before this one may have brought a part."""
+    with path.open("wb") as out:
+        return await depot.read(name, out.write)
 
 
 def _index_of(key: str) -> str:

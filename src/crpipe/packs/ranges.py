@@ -11,7 +11,7 @@ from crpipe.campaign.code import record_data_code, used_code
 from crpipe.campaign.records import PackedFile, PackFailure
 from crpipe.campaign.split_record import BULK_SHARDS, OUTLIER_SHARDS, SplitRecord
 from crpipe.core.causes import is_present
-from crpipe.core.errors import ConfigError, CrpipeError, PackError
+from crpipe.core.errors import CrpipeError, PackError
 from crpipe.core.files import digest, disk_errors, make_folder, publish, remove_tree
 from crpipe.core.journal import Journal
 from crpipe.core.lease import lease
@@ -127,7 +127,7 @@ def unpack_range(
     """Put what came back for a range into the campaign, its ledger and manifests last; safe to run again.
 
     Return why the work failed, if it did. Raise PackError when the pack is not whole or of another key than
-    the configuration gives here, ConfigError where the reader on the node has other code.
+    the configuration gives here, or where the reader on the node has other code.
     """
     name, paths = record.name, campaign.paths
     if _key(campaign, name) != record.key:
@@ -171,7 +171,7 @@ def _take(campaign: Campaign, record: PackRecord, incoming: Path, finished: Spli
             )
     used, here = used_code(incoming / code), used_code(paths.data_code())
     if here and used != here:
-        raise ConfigError(
+        raise PackError(
             f"range {record.name}: split with other code than the ranges here: "
             f"{', '.join(map(str, used.values()))}, here {', '.join(map(str, here.values()))}; install the "
             "same version on both machines, and run its job again"

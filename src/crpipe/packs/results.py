@@ -10,7 +10,7 @@ from crpipe.campaign.records import LoadedWeights, PackFailure, Receipt
 from crpipe.core import errors
 from crpipe.core.causes import is_present
 from crpipe.core.errors import CrpipeError, PackError
-from crpipe.core.files import remove_tree
+from crpipe.core.files import remove_tree, write_text
 from crpipe.core.journal import Journal
 from crpipe.core.lease import lease
 from crpipe.packs.archive import BRING_AGAIN, FAILED, LINK_OUT, RANGE_OUT, move, read_record, unpack_all
@@ -25,23 +25,34 @@ if TYPE_CHECKING:
     from crpipe.core.text import Progress
 
 
-def unpack(campaign: Campaign, pack: Path, progress: Progress, *, remove: bool = False) -> None:
+def unpack(
+    campaign: Campaign, pack: Path, progress: Progress, *, remove: bool = False, spent: Path | None = None
+) -> None:
     """Put what came back for a link or a range into the campaign, the file that others trust last.
 
     Safe to kill and to run again. remove: delete the pack once it is of no more use: the next workflow then
-    does the work again where it failed. Raise PackError when it is not whole, or of another key than what is
-    here gives; and a failure of the node as the error that it was, once its snapshot is here.
+    does the work again where it failed; one of another version of crpipe stays. spent: file that marks a pack
+    of which another copy, wherever it is, is of no use either. Raise PackError when it is not whole, or of
+    another key than what is here gives; and a failure of the node as the error that it was, once its snapshot
+    is here.
     """
     try:
         failure = _unpack(campaign, pack, progress)
-    except PackError:
-        if remove:
-            pack.unlink(missing_ok=True)
+    except PackError as error:
+        if remove and not error.foreign:
+            _use_up(pack, None if error.damaged else spent)
         raise
     if remove:
-        pack.unlink(missing_ok=True)
+        _use_up(pack, None if failure is None else spent)
     if failure is not None:
         raise_failure(failure, progress)
+
+
+def _use_up(pack: Path, mark: Path | None) -> None:
+    """Mark a pack, if it is to be marked, and then delete it."""
+    if mark is not None:
+        write_text(mark, "")
+    pack.unlink(missing_ok=True)
 
 
 def _unpack(campaign: Campaign, pack: Path, progress: Progress) -> PackFailure | None:

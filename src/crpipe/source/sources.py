@@ -6,7 +6,16 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from crpipe.source.uris import FEDERATIONS, REMOTE, STORES, SYNTHETIC, SourceOptions, host_and_path, scheme_of
+from crpipe.source.uris import (
+    FEDERATIONS,
+    REMOTE,
+    STORES,
+    SYNTHETIC,
+    WRITABLE,
+    SourceOptions,
+    host_and_path,
+    scheme_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -98,7 +107,7 @@ def open_second_place(config: Config) -> AbstractAsyncContextManager[SecondPlace
     """Open the place that ``sync.to`` names."""
     to = config.sync.to
     scheme = scheme_of(to, "sync.to")
-    if scheme in STORES:
+    if scheme in WRITABLE:
         from crpipe.source.stores import FsspecPlace  # noqa: PLC0415
 
         return FsspecPlace(SourceOptions.of(config), to)

@@ -35,7 +35,7 @@ from crpipe.core.paths import CODE, DELETED_CHECKPOINTS, FORKS
 from crpipe.core.records import Record
 from crpipe.source.retries import Deadline, TemporaryFailure, retry, run_concurrently
 from crpipe.source.sources import open_second_place
-from crpipe.source.uris import FEDERATIONS, STORES, SourceOptions, scheme_of
+from crpipe.source.uris import FEDERATIONS, WRITABLE, SourceOptions, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -119,7 +119,7 @@ def check_place(config: Config) -> None:
         raise ConfigError(
             "sync.to: empty; name a directory, pelican://host/path or s3://bucket/path to sync to"
         )
-    if scheme_of(config.sync.to, "sync.to") not in {"file", *FEDERATIONS, *STORES}:
+    if scheme_of(config.sync.to, "sync.to") not in {"file", *FEDERATIONS, *WRITABLE}:
         raise ConfigError(
             f"sync.to: {config.sync.to}: a copy goes to a directory, pelican://host/path or s3://bucket/path"
         )

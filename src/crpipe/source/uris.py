@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 FEDERATIONS = ("pelican", "osdf")
 WEB = ("https", "davs", "http", "dav")  # the last two without TLS, so for servers of this machine alone
 STORES = ("root", "s3", "gs", "abfs")
+WRITABLE = ("s3", "gs", "abfs")  # stores that copies and states can be sent to
 REMOTE = (*FEDERATIONS, *WEB, *STORES)
 SYNTHETIC = "synthetic"
 WILDCARDS = frozenset("*?[")

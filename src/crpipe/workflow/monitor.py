@@ -42,6 +42,7 @@ _VERBS = {"list_range": "list", "outliers_consolidated": "consolidate", "train_o
 _TARGETS = frozenset({"all", "train_all", "evaluation"})
 # Jobs of seconds: one line when they have ended.
 _EVALUATE = "evaluate"
+_OF_OTHER_VERSIONS = ("ImportError", "AttributeError", "NameError", "ModuleNotFoundError")  # end their rules
 _SHORT = frozenset({"list_range", "figures", "gallery", "tables", "progress"})
 # With this attribute a record of level INFO is for the screen, too.
 FOR_A_PERSON = {"for_a_person": True}
@@ -229,7 +230,8 @@ class Monitor:
         if self._errors and not run.text and not run.succeeded:  # else of jobs that were repeated
             run.text = last_words("\n".join(self._errors))
             run.error = None if run.began else system_error(run.text)
-            if not run.began and (changed := changed_files(Path())):
+            older = any(name in run.text for name in _OF_OTHER_VERSIONS)
+            if older and not run.began and (changed := changed_files(Path())):
                 names = ", ".join(map(str, changed[:3]))
                 run.text += (
                     f"\n{names}: not as in this version of crpipe; take its workflow: crpipe init --force"

@@ -74,17 +74,11 @@ def check_files(campaign: Campaign, targets: Iterable[str]) -> None:
     """Raise ConfigError for a target that is a file of a link or range which this campaign has not."""
     results, run = campaign.paths.results, campaign.paths.run_dir()
     for target in map(Path, targets):
-        named = PATTERN.search(str(target))
-        if named is None:
-            continue
-        if target.is_relative_to(run):
-            names, what = campaign.chain.names, "link"
-        elif target.is_relative_to(results):
-            names, what = campaign.ranges, "range"
-        else:
-            continue
-        if not any(name in str(target) for name in names):
-            pick(named[0], names, what)
+        for folder, names, what in ((run, campaign.chain.names, "link"), (results, campaign.ranges, "range")):
+            inside = str(target.relative_to(folder)) if target.is_relative_to(folder) else ""
+            named = PATTERN.search(inside)
+            if named is not None and not any(name in inside for name in names):
+                pick(named[0], names, what)
 
 
 def priority(ranges: Sequence[str], name: str) -> int:

@@ -5,6 +5,7 @@ In: what was typed. Out: the exit code. `snakemake_logger_plugin_crpipe` shows w
 
 from __future__ import annotations
 
+import difflib
 import io
 import json
 import os
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from crpipe.core.text import Progress
 
 TARGETS = ("all", "train_all", "train_outliers", "evaluation", "progress", "outliers_consolidated")
+_RULE = re.compile(r"^\s*(?:rule|checkpoint|use rule .* as) (\w+)", re.MULTILINE)
 LOOK_S = 0.2
 _OURS = frozenset({"--config", "-C", "--configfile", "--configfiles"})
 _USAGE = ": error: "
@@ -50,15 +52,15 @@ _USAGE = ": error: "
 WATCHED = "CRPIPE_WATCHED"
 
 
-def check_targets(targets: Sequence[str], workflow: Path) -> None:
-    """Raise ConfigError for a word that is neither a file nor a rule of the workflow in this folder."""
+def check_targets(targets: Sequence[str], folder: Path) -> None:
+    """Raise ConfigError for a word that is nearly one of the targets, and no rule of the workflow there."""
     named = [target for target in targets if not {*target} & {"/", "."}]
-    texts = [retry_io(path.read_text, path) for path in workflow.rglob("*.smk")] if named else []
-    rules = {
-        name for text in texts for name in re.findall(r"^\s*(?:rule|checkpoint) (\w+):", text, re.MULTILINE)
-    }
+    files = [folder / "Snakefile", *(folder / "workflow").rglob("Snakefile")]
+    files += (folder / "workflow").rglob("*.smk")
+    texts = [retry_io(path.read_text, path) for path in files if path.is_file()] if named else []
+    rules = {name for text in texts for name in _RULE.findall(text)}
     for target in named:
-        if target not in rules:
+        if target not in rules and difflib.get_close_matches(target, TARGETS):
             check_choice("TARGET", target, TARGETS)
 
 

@@ -202,6 +202,8 @@ def test_a_word_that_is_no_target_is_refused_before_snakemake(asked, tmp_path):
     (tmp_path / "workflow" / "rules" / "own.smk").write_text(
         "if True:\n\n    rule mine:\n        shell: 'true'\n"
     )
+    (tmp_path / "workflow" / "Snakefile").write_text("use rule mine as trains_all with:\n    priority: 1\n")
+    assert asked("trains_all").targets == ("trains_all",)
     assert asked("mine", "runs/a/report.html").targets == ("mine", "runs/a/report.html")
     refused = asked("train_al").exception
     assert isinstance(refused, ConfigError)

@@ -152,7 +152,13 @@ def test_an_override_is_named_as_it_was_given():
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("run", "expected key.sub=value"), ("=3", "expected key.sub=value"), ("run=[1", "is not YAML")],
+    [
+        ("run", "expected key.sub=value"),
+        ("=3", "expected key.sub=value"),
+        ("run=[1", "is not YAML"),
+        ("ranges.first=2024-13-45", "is not YAML .*month"),
+        ("run=" + "[" * 3000, "is not YAML"),
+    ],
 )
 def test_an_override_that_cannot_be_read(text, said):
     with pytest.raises(ConfigError, match=said):
@@ -484,6 +490,17 @@ def test_a_key_that_cannot_be_set_any_more_says_so_by_both_names():
     for name in (*fixed_keys(), *map(WRITTEN_AS.get, {*fixed_keys()} & {*WRITTEN_AS})):
         with pytest.raises(ConfigError, match="unknown key; the value is .*; remove the key"):
             load_config([], [f"{name}=0.5"])
+
+
+def test_a_merged_key_that_is_written_again_is_not_written_twice(tmp_path):
+    text = "split: &b {shard_items: 8}\nmodel: {x: &m {<<: *b, shard_items: 2}, y: {<<: *m}}\n"
+    tree, _ = read_tree([write(tmp_path, "mine.yaml", text)])
+    assert tree["model"] == {"x": {"shard_items": 2}, "y": {"shard_items": 2}}
+
+
+def test_only_a_quotation_mark_that_is_open_is_said_to_be(tmp_path):
+    with pytest.raises(ConfigError, match="unknown escape character 'd'$"):
+        load_config([write(tmp_path, "mine.yaml", 'source:\n  uri: "/data\\d/x"\n')])
 
 
 def test_records_keep_the_names_of_before():

@@ -66,7 +66,7 @@ def journal(campaign):
     return campaign.paths.data_journal().read_text().splitlines()
 
 
-def test_a_damaged_or_foreign_result_changes_nothing(begin, beside, tmp_path):
+def test_a_damaged_or_foreign_result_changes_nothing(begin, beside, tmp_path, monkeypatch):
     campaign, out = begin(tmp_path), tmp_path / "out.tar"
     pack_range(open_of(campaign), FIRST, tmp_path / "in.tar", Told())
     split_pack(tmp_path / "in.tar", out, Told())
@@ -74,10 +74,23 @@ def test_a_damaged_or_foreign_result_changes_nothing(begin, beside, tmp_path):
     flip(out)
     with pytest.raises(PackError, match="this pack is damaged .*; bring it from its node again"):
         unpack(open_of(campaign), out, Told())
+    mark = tmp_path / "spent"
+    with pytest.raises(PackError, match="damaged"):
+        unpack(open_of(campaign), out, Told(), remove=True, spent=mark)
+    assert not out.exists()
+    assert not mark.exists()  # another copy may be whole
     out.write_bytes(whole)
     other = replace(campaign, keys=(*campaign.keys, "split.outlier_above=30"))
     with pytest.raises(PackError, match=f"of key .*, and range {FIRST} has the key .*crpipe pack {FIRST}"):
-        unpack(open_of(other), out, Told())
+        unpack(open_of(other), out, Told(), remove=True, spent=mark)
+    assert mark.exists()
+    assert not out.exists()
+    out.write_bytes(whole)
+    monkeypatch.setattr("crpipe.packs.archive.__version__", "9.9.9")
+    with pytest.raises(PackError, match=r"this is crpipe 9\.9\.9"):
+        unpack(open_of(campaign), out, Told(), remove=True)
+    assert out.exists()  # the version that made it takes it
+    monkeypatch.undo()
     assert made_of(campaign) == before
     unpack(open_of(campaign), out, Told())
     assert made_of(campaign) == made_of(beside)
@@ -92,6 +105,10 @@ def test_a_range_that_fails_comes_back_as_the_error_that_it_was(begin, tmp_path)
         unpack(open_of(campaign), tmp_path / "out.tar", Told())
     assert type(here.value) is type(there.value)
     assert str(here.value) == f"{there.value} (on {platform.node()})"
+    with pytest.raises(SourceError):
+        unpack(open_of(campaign), tmp_path / "out.tar", Told(), remove=True, spent=tmp_path / "spent")
+    assert (tmp_path / "spent").exists()
+    assert not (tmp_path / "out.tar").exists()
     flip(tmp_path / "in.tar")
     with pytest.raises(PackError, match="send it again"):
         split_pack(tmp_path / "in.tar", tmp_path / "out.tar", Told())

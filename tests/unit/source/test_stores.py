@@ -8,7 +8,14 @@ import os
 import pyarrow.parquet as pq
 import pytest
 
-from crpipe.core.errors import AccessError, ChangedError, ListingError, MissingExtra, TransferError
+from crpipe.core.errors import (
+    AccessError,
+    ChangedError,
+    ConfigError,
+    ListingError,
+    MissingExtra,
+    TransferError,
+)
 from crpipe.core.text import NullProgress
 from crpipe.packs.depot import Depot
 from crpipe.source import stores
@@ -19,6 +26,7 @@ from crpipe.source.source_checksum import ask_checksum
 from crpipe.source.sources import open_second_place
 from crpipe.source.stage import stage_range
 from crpipe.source.stores import named_checksum
+from crpipe.source.sync import check_place
 from crpipe.source.uris import SourceOptions, SourcePattern, host_and_path, uri_of
 from opened import opened
 from s3_server import S3Server
@@ -225,6 +233,33 @@ def test_what_changes_on_the_way_to_a_bucket_is_no_copy(second, bucket, tmp_path
     monkeypatch.setattr(stores.FsspecPlace, "_read", lambda *words: words[-1](b"other"))
     with pytest.raises(TemporaryFailure, match="copy/file: what arrived has another crc32c"):
         place(second, lambda there: there.send(file, "file"))
+
+
+def test_a_state_that_broke_off_is_read_from_its_begin_again(store, bucket, tmp_path, monkeypatch):
+    depot, state = Depot(store(attempts=3), "s3://bucket/broken"), tmp_path / "state.tar"
+    state.write_bytes(whole := os.urandom(250))
+    depot.save_state("0abc", 7, state)
+    read, broken = stores.FsspecPlace._read, set()
+
+    def breaks(self, uri, start, size, write):
+        kind = uri.rpartition("/")[2].partition("-")[0]
+        if kind in broken:
+            return read(self, uri, start, size, write)
+        broken.add(kind)
+        read(self, uri, start, size // 2, write)
+        raise TemporaryFailure("the connection broke")
+
+    monkeypatch.setattr(stores.FsspecPlace, "_read", breaks)
+    assert depot.fetch_state("0abc", state)
+    assert state.read_bytes() == whole
+    assert broken == {"state", "states"}
+
+
+def test_a_store_that_cannot_be_written_is_refused(store):
+    config = store()
+    root = config.model_copy(update={"sync": config.sync.model_copy(update={"to": "root://host//copy"})})
+    with pytest.raises(ConfigError, match="a copy goes to a directory, pelican://host/path or s3://bucket"):
+        check_place(root)
 
 
 def test_the_newest_state_of_a_link_whose_hash_fits_comes_from_a_bucket(store, bucket, tmp_path):

@@ -78,7 +78,6 @@ def test_more_processes_than_gpus_are_refused_on_every_rank(gpus, device, rank):
         pass
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is of glibc")
 @pytest.mark.parametrize("has", [False, True])
 def test_bfloat16_is_refused_where_a_processor_cannot_multiply_it(monkeypatch, has):
     monkeypatch.setattr(ranks.platform, "machine", lambda: "x86_64")
@@ -91,6 +90,7 @@ def test_bfloat16_is_refused_where_a_processor_cannot_multiply_it(monkeypatch, h
         refuse_slow_precision("bfloat16", cpu)
 
 
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is of glibc")
 def test_memory_that_was_freed_is_kept():
     """Forty tensors of 4 MiB, four times: their 40,960 pages are cleared by the kernel once."""
     run = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True)

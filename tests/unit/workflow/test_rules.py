@@ -133,6 +133,8 @@ def test_a_file_of_a_link_or_range_that_is_not_there_is_refused(campaign):
     ):
         with pytest.raises(ConfigError, match=f"not a {what} of this campaign"):
             check_files(loaded, [str(file)])
+    apart = campaign("results=/data/0042000-0042999/results")
+    check_files(apart, ["/data/0042000-0042999/results/tables.json"])
 
 
 def test_a_range_waits_for_the_split_of_the_one_before_and_goes_one_beyond_the_link_in_training(campaign):
