@@ -57,7 +57,7 @@ MoreInputs = Annotated[
 ]
 
 
-DeviceOption = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="where to compute")]
+DeviceOption = Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="where to compute")]
 
 
 @verb(

@@ -373,7 +373,9 @@ class TrainSection(Section):
         False, "float32 matrix products in TF32 on GPUs that have it: faster, 10 bits of mantissa", "train"
     )
     compile: bool = key(False, "compile the model's modules where that works, eager otherwise", "train")
-    device: Literal["auto", "cpu", "cuda"] = key("auto", "where to train; auto: a GPU when there is one")
+    device: Literal["auto", "cpu", "cuda", "mps"] = key(
+        "auto", "where to train; auto: a GPU of CUDA (or ROCm) when there is one; mps: of Apple, never tried"
+    )
     gpus: int = key(1, "GPUs of a training job on each node, a process each; 0: train on CPUs", ge=0, le=64)
     processes: int = key(
         1,

@@ -36,7 +36,7 @@ class TableRequest:
     """What both verbs are asked for; the same request after a crash continues, and gives the same bytes.
 
     checkpoint: a checkpoint, or a receipt that points to one. out: the table to write, Parquet, CSV or ROOT.
-    device: auto, cpu or cuda. seed: of everything random.
+    device: auto, cpu, cuda or mps. seed: of everything random.
     """
 
     campaign: Campaign

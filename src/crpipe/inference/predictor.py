@@ -44,7 +44,7 @@ class Predictor:
     def open(cls, campaign: Campaign, checkpoint: Path, device: str) -> Self:
         """Load a checkpoint, or the one that a receipt points to, with the campaign's options of its use.
 
-        device: auto, cpu or cuda. Raise what ``open_checkpoint`` raises.
+        device: auto, cpu, cuda or mps. Raise what ``open_checkpoint`` raises.
         """
         use_threads(campaign.config.train.threads)
         where = find_device(device)

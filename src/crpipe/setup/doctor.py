@@ -294,7 +294,9 @@ def diagnose_torch(gpus: Sequence[Gpu]) -> Diagnosis:
     version = _version("torch")
     if not version:
         return Diagnosis("torch", "fail", "not installed", "pip install torch, as docs/install.md shows")
-    cuda = _cuda_of_torch()
+    cuda, rocm = _cuda_of_torch(), _cuda_of_torch("hip")
+    if rocm:
+        return Diagnosis("torch", "ok", f"{version}, for ROCm {rocm} (never tried)")
     if not cuda:
         text = f"{version}, for CPUs only"
         if gpus:
@@ -311,14 +313,15 @@ def diagnose_torch(gpus: Sequence[Gpu]) -> Diagnosis:
     return Diagnosis("torch", "ok", text)
 
 
-def _cuda_of_torch() -> str:
-    """Read the version of CUDA in torch/version.py; empty for a build without."""
+def _cuda_of_torch(platform: str = "cuda") -> str:
+    """Read the version of CUDA (or HIP, of ROCm) in torch/version.py; empty for a build without."""
     spec = find_spec("torch")
     if spec is None or spec.origin is None:
         return ""
     file = Path(spec.origin).with_name("version.py")
-    cuda = re.search(r"^cuda[^=]*= *'([\d.]+)'", file.read_text(), re.MULTILINE) if file.exists() else None
-    return cuda[1] if cuda else ""
+    text = file.read_text() if file.exists() else ""
+    version = re.search(rf"^{platform}[^=]*= *'([\w.-]+)'", text, re.MULTILINE)
+    return version[1] if version else ""
 
 
 def gpus_here() -> tuple[Gpu, ...]:
@@ -337,6 +340,10 @@ def read_gpus(answer: str) -> tuple[Gpu, ...]:
 
 def diagnose_gpus(gpus: Sequence[Gpu], asked: int, device: str = "auto") -> Diagnosis:
     """Compare the GPUs with those that a training job asks for (``train.gpus``, ``train.device``)."""
+    rocm = _cuda_of_torch("hip")
+    if not gpus and rocm:
+        text = f"torch is for ROCm {rocm}: whether it finds a GPU is not looked at (never tried)"
+        return Diagnosis("gpu", "ok", text)
     if not gpus and device == "cuda":
         text = "none that nvidia-smi shows, and train.device is cuda"
         return Diagnosis("gpu", "fail", text, "set train.device: auto, or train where GPUs are")

@@ -130,13 +130,15 @@ def find_device(choice: str, local_rank: int = 0) -> torch.device:
     Raise ConfigError where a GPU is asked for, and torch finds none.
     """
     kind = re.sub(r":\d+$", "", choice)  # cuda:1 names one of several
-    check_choice("device", kind, ("auto", "cpu", "cuda"))
+    check_choice("device", kind, ("auto", "cpu", "cuda", "mps"))
     available = torch.cuda.is_available()
     if kind == "cuda" and not available:
         raise ConfigError(
             f"device cuda: torch {torch.__version__} finds no GPU; `crpipe doctor` says why; or use auto or "
             "cpu (train.device, --device)"
         )
+    if kind == "mps" and not torch.backends.mps.is_available():
+        raise ConfigError(f"device mps: torch {torch.__version__} finds no such GPU here; use auto or cpu")
     if choice == "auto":
         choice = "cuda" if available else "cpu"
     return torch.device(choice, local_rank) if choice == "cuda" else torch.device(choice)

@@ -178,7 +178,7 @@ def test_old_and_untried_pythons(monkeypatch, version, verdict, text):
 def test_torch_is_compared_with_the_driver(installed, monkeypatch, build, gpus, verdict, fix):
     assert diagnose_torch(gpus).verdict == "fail"  # it is not installed
     installed["torch"] = "2.13.0+cpu"
-    monkeypatch.setattr(doctor, "_cuda_of_torch", lambda: build)
+    monkeypatch.setattr(doctor, "_cuda_of_torch", lambda platform="cuda": build if platform == "cuda" else "")
     found = diagnose_torch(gpus)
     assert found.verdict == verdict
     assert fix in found.fix
@@ -192,6 +192,10 @@ def test_the_cuda_of_torch_is_read_without_importing_it(tmp_path, monkeypatch):
     spec = type("Spec", (), {"origin": str(package / "__init__.py")})
     monkeypatch.setattr(doctor, "find_spec", lambda *_: spec)
     assert doctor._cuda_of_torch() == "13.0"
+    assert doctor._cuda_of_torch("hip") == ""
+    (package / "version.py").write_text("cuda: Optional[str] = None\nhip: Optional[str] = '6.4.4-123eb5'\n")
+    assert diagnose_torch(()).text.endswith("for ROCm 6.4.4-123eb5 (never tried)")
+    assert diagnose_gpus((), 1, "cuda").verdict == "ok"
     (package / "version.py").write_text("cuda: Optional[str] = None\n")
     assert doctor._cuda_of_torch() == ""
 

@@ -69,6 +69,16 @@ def test_a_gpu_that_torch_does_not_find_is_refused(gpus):
         find_device("cuda")
 
 
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_gpu_of_apple_is_taken_where_torch_finds_it(monkeypatch, is_there):
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: is_there)
+    if is_there:
+        assert find_device("mps") == torch.device("mps")
+    else:
+        with pytest.raises(ConfigError, match=r"device mps: .* finds no such GPU here; use auto or cpu"):
+            find_device("mps")
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("device", ["cuda", "auto"])
 def test_more_processes_than_gpus_are_refused_on_every_rank(gpus, device, rank):
