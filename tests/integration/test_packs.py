@@ -222,7 +222,10 @@ def test_jobs_that_share_nothing_but_a_bucket_end_in_the_same_bytes(apart, finis
 
 def test_a_pack_in_a_bucket_that_holds_a_failure_is_made_again(apart):
     campaign, server = apart
-    campaign.change(train={"stop_loss": 1e-9}, packs=True)
+    for name in RANGES:
+        assert campaign.crpipe("simulate", name, "--out", f"raw/{name}").returncode == 0
+    source = {"uri": f"{campaign.folder}/raw/{{range}}/*.parquet"}
+    campaign.change(source=source, ranges={"last": "auto"}, train={"stop_loss": 1e-9}, packs=True)
     done = campaign.snakemake(f"{APART} {PATHS.receipt(FIRST)}", check=False)
     assert done.returncode == 1
     assert re.search(rf"train {FIRST} .*\(exit 76\): link {FIRST}, step \d+: ", done.stdout)
@@ -230,6 +233,7 @@ def test_a_pack_in_a_bucket_that_holds_a_failure_is_made_again(apart):
     for path in campaign.run.glob("store/*/diverged*"):
         path.unlink()
     campaign.change(train={"stop_loss": 1e9})
+    (campaign.folder / "raw").rename(campaign.folder / "away")  # a training does not look at the source
     campaign.snakemake(f"{APART} {PATHS.receipt(FIRST)}")
     assert (campaign.folder / PATHS.receipt(FIRST)).exists()
 

@@ -36,7 +36,7 @@ BUDGET = {
     "inference": (15, 3265),
     "statistics": (6, 870),
     "check": (7, 1700),
-    "packs": (6, 1450),
+    "packs": (6, 1455),
     "setup": (6, 1615),
     "author": (2, 470),
     "workloads": (73, 15065),

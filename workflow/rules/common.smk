@@ -88,9 +88,7 @@ def checked_campaign(files, changes):
     with refusing():
         settings = load_config(files, changes)
         if settings.packs and not workflow.is_main_process:  # a node has its pack alone
-            last = settings.ranges.first + settings.ranges.size - 1
-            known = settings.ranges.last if settings.ranges.last != "auto" else last
-            return Campaign.open(load_config(files, [*changes, f"ranges.last={known}"]))
+            return Campaign.open(settings)
         check_source(settings)
         campaign = Campaign.open(settings)
         check_data(campaign)
@@ -152,6 +150,15 @@ def keep_campaign_here():
     PathModifier.apply_default_storage = store_packs
 
 
+def tell_nodes_the_count():
+    """Give nodes the counted number in place of ``ranges.last: auto``: they have no record, and maybe no source."""
+    ranges = decisions.one_line(
+        {**config.get("ranges", {}), "last": SETTINGS.last_file()}
+    )
+    given = workflow.config_settings.config_args or []
+    workflow.config_settings.config_args = [*given, f"ranges={ranges}"]
+
+
 ignore_file_times()
 
 # Files of --configfile, else of CRPIPE_CONFIG, else crpipe.yaml; each over config/config.yaml.
@@ -173,6 +180,8 @@ RANGES = CAMPAIGN.ranges
 LINKS = CAMPAIGN.chain.names
 if SETTINGS.packs:
     keep_campaign_here()
+    if workflow.is_main_process and SETTINGS.ranges.last == "auto":
+        tell_nodes_the_count()
 if workflow.is_main_process:
     rerun_jobs(outdated(CAMPAIGN))
 # Snakemake follows the chain from its end by recursion where nothing led it along the beginning.

@@ -78,15 +78,18 @@ class Depot:
 
             self._run(send)
 
-    def fetch_state(self, key: str, path: Path) -> bool:
-        """Bring the newest state of a link whose hash fits; return False where there is none."""
-        return self._run(lambda depot: self._fetch_state(depot, key, path))
+    def fetch_state(self, key: str, path: Path, say: Callable[[str], None]) -> bool:
+        """Bring the newest state of a link whose hash fits; name those that do not; False: there is none."""
+        return self._run(lambda depot: self._fetch_state(depot, key, path, say))
 
-    async def _fetch_state(self, depot: SecondPlace, key: str, path: Path) -> bool:
+    async def _fetch_state(
+        self, depot: SecondPlace, key: str, path: Path, say: Callable[[str], None]
+    ) -> bool:
         for name in sorted(await self._states(depot, key), key=_step_of, reverse=True):
             is_there = await self._retry(partial(_read_anew, depot, name, path))
             if is_there and sha256(path) == name.removesuffix(".tar").rpartition("-")[2]:
                 return True
+            say(f"warning: {self.uri(name)}: {'damaged' if is_there else 'gone'}; it is not used")
         return False
 
     async def _states(self, depot: SecondPlace, key: str) -> list[str]:

@@ -233,7 +233,7 @@ class _Node:
         depot, state = self._depot(), Path(self.job.state)
         if depot is not None:
             state = self.fetched
-            if not depot.fetch_state(self.record.key, state):
+            if not depot.fetch_state(self.record.key, state, self.log.message):
                 return
         if not is_plain(state):
             return

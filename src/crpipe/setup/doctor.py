@@ -341,9 +341,9 @@ def read_gpus(answer: str) -> tuple[Gpu, ...]:
 def diagnose_gpus(gpus: Sequence[Gpu], asked: int, device: str = "auto") -> Diagnosis:
     """Compare the GPUs with those that a training job asks for (``train.gpus``, ``train.device``)."""
     rocm = _cuda_of_torch("hip")
-    if not gpus and rocm:
-        text = f"torch is for ROCm {rocm}: whether it finds a GPU is not looked at (never tried)"
-        return Diagnosis("gpu", "ok", text)
+    untried = "train.device is mps" if device == "mps" else f"torch is for ROCm {rocm}" if rocm else ""
+    if untried and not gpus:
+        return Diagnosis("gpu", "ok", f"{untried}: whether it finds a GPU is not looked at (never tried)")
     if not gpus and device == "cuda":
         text = "none that nvidia-smi shows, and train.device is cuda"
         return Diagnosis("gpu", "fail", text, "set train.device: auto, or train where GPUs are")

@@ -93,7 +93,7 @@ class ChecksumList:
                 listed._add_table(_rows_of(json.loads(path.read_bytes())), 1)
             else:
                 listed._add_lines(path.read_text().splitlines())
-        except (OSError, ValueError, csv.Error) as error:
+        except (OSError, ValueError, RecursionError, csv.Error) as error:
             fault = "it is no JSON" if kind == ".json" else "it is not text"
             reason = error.strerror if isinstance(error, OSError) else fault
             raise ConfigError(

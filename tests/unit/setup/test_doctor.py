@@ -150,6 +150,7 @@ def test_gpus_are_compared_with_those_that_training_asks_for(gpus, asked, verdic
 def test_without_a_gpu_that_the_configuration_insists_on_nothing_can_be_trained():
     assert diagnose_gpus((), 1, "cuda").verdict == "fail"
     assert diagnose_gpus((A100,), 1, "cuda").verdict == "ok"
+    assert "not looked at" in diagnose_gpus((), 1, "mps").text
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,7 @@ def test_a_parquet_table_is_read(tmp_path):
             "line 2: .* a column checksum or one of sha512",
         ),
         ("t.parquet", "text", "is no Parquet file"),
+        ("t.json", "[" * 100_000, r"cannot be read \(it is no JSON\)"),
         ("t.json", "text", r"cannot be read \(it is no JSON\)"),
         ("t.json", '{"message": "not found"}', "holds no checksum"),
         ("t.json", '[{"key": "a"}]', "line 1: no name or no checksum"),

@@ -236,7 +236,7 @@ def test_what_changes_on_the_way_to_a_bucket_is_no_copy(second, bucket, tmp_path
 
 
 def test_a_state_that_broke_off_is_read_from_its_begin_again(store, bucket, tmp_path, monkeypatch):
-    depot, state = Depot(store(attempts=3), "s3://bucket/broken"), tmp_path / "state.tar"
+    depot, state, said = Depot(store(attempts=3), "s3://bucket/broken"), tmp_path / "state.tar", []
     state.write_bytes(whole := os.urandom(250))
     depot.save_state("0abc", 7, state)
     read, broken = stores.FsspecPlace._read, set()
@@ -250,7 +250,7 @@ def test_a_state_that_broke_off_is_read_from_its_begin_again(store, bucket, tmp_
         raise TemporaryFailure("the connection broke")
 
     monkeypatch.setattr(stores.FsspecPlace, "_read", breaks)
-    assert depot.fetch_state("0abc", state)
+    assert depot.fetch_state("0abc", state, said.append)
     assert state.read_bytes() == whole
     assert broken == {"state", "states"}
 
@@ -263,14 +263,15 @@ def test_a_store_that_cannot_be_written_is_refused(store):
 
 
 def test_the_newest_state_of_a_link_whose_hash_fits_comes_from_a_bucket(store, bucket, tmp_path):
-    depot, state = Depot(store(), "s3://bucket/states"), tmp_path / "state.tar"
-    assert not depot.fetch_state("0abc", state)
+    depot, state, said = Depot(store(), "s3://bucket/states"), tmp_path / "state.tar", []
+    assert not depot.fetch_state("0abc", state, said.append)
     for step in (8, 9):
         state.write_bytes(b"step %d" % step)
         depot.save_state("0abc", step, state)
-    assert depot.fetch_state("0abc", state)
+    assert depot.fetch_state("0abc", state, said.append)
     assert state.read_bytes() == b"step 9"
     newest = f"states/state-0abc-{9:010d}-{hashlib.sha256(b'step 9').hexdigest()}.tar"
     bucket.client.put_object(Bucket="bucket", Key=newest, Body=b"damaged")
-    assert depot.fetch_state("0abc", state)
+    assert depot.fetch_state("0abc", state, said.append)
     assert state.read_bytes() == b"step 8"
+    assert said == [f"warning: s3://bucket/{newest}: damaged; it is not used"]
