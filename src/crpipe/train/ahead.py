@@ -1,0 +1,85 @@
+"""Links of seconds in one process: a job also trains the next ones, and their jobs adopt them without torch.
+
+Starting a process and importing torch takes longer than a link of a small campaign.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from crpipe.campaign.records import Receipt
+from crpipe.core.causes import is_present
+from crpipe.core.files import sha256
+from crpipe.core.lease import lease
+from crpipe.core.paths import CONSOLIDATED
+from crpipe.core.ranges import checkpoint_key
+from crpipe.events.shard_manifest import changed_shards, shards_record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from crpipe.campaign.campaign import Campaign
+    from crpipe.core.ranges import ChainLink
+    from crpipe.core.text import Progress
+
+LIMIT_S = 60.0  # of one process, for all links but the last that it begins
+_RECEIPT = "ahead.json"
+
+
+def train_ahead(
+    campaign: Campaign, name: str, train: Callable[[str], None], *, begun: float, stopped: Callable[[], str]
+) -> None:
+    """Train the links after ``name`` whose shards are there, as long as this process is young.
+
+    Each leaves its receipt in its store, too: Snakemake deletes an output before the job that declares it.
+
+    train: trains one link. begun: when this process began with ``name``, in seconds of `time.monotonic`.
+    stopped: tells why to stop, empty as long as there is no reason.
+    """
+    paths, names = campaign.paths, campaign.chain.names
+    for following in names[names.index(name) + 1 :]:
+        link = campaign.chain.named(following)
+        late = time.monotonic() - begun > LIMIT_S
+        if late or stopped() or not _is_ready(campaign, link) or is_present(paths.receipt(following)):
+            return
+        train(following)
+        Receipt.read(paths.receipt(following)).write(paths.store(following) / _RECEIPT)
+
+
+def adopt_ahead(campaign: Campaign, name: str, progress: Progress) -> bool:
+    """Write the receipt of a link that an earlier job trained; False where the link has to be trained.
+
+    Whatever does not fit, such as another key, a damaged checkpoint or changed shards, is left to training.
+    """
+    paths, link = campaign.paths, campaign.chain.named(name)
+    store = paths.store(name)
+    if not is_present(store / _RECEIPT) or not link.parent:
+        return False
+    with lease(store, say=progress.message):
+        receipt, parent = Receipt.read(store / _RECEIPT), Receipt.read_if_any(paths.receipt(link.parent))
+        key = parent and checkpoint_key(name, campaign.fingerprint, parent.sha256, link.ranges)
+        if receipt.key != key or changed_shards(shards_record(store, key), _folders(campaign, link)):
+            return False
+        checkpoint = store / receipt.checkpoint
+        if not is_present(checkpoint) or sha256(checkpoint) != receipt.sha256:
+            return False
+        receipt.write(paths.receipt(name))
+        (store / _RECEIPT).unlink()
+    progress.message(f"{name}: trained by the job before it, its checkpoint is adopted")
+    return True
+
+
+def _folders(campaign: Campaign, link: ChainLink) -> list[Path]:
+    """List the folders of a link's shards."""
+    paths = campaign.paths
+    return [*map(paths.shards, link.ranges)] if link.ranges else [paths.outliers(CONSOLIDATED)]
+
+
+def _is_ready(campaign: Campaign, link: ChainLink) -> bool:
+    """Return whether all shards of a link are there; what is written last tells it."""
+    paths = campaign.paths
+    if not link.ranges:
+        return is_present(paths.outlier_manifest(CONSOLIDATED))
+    return all(map(is_present, map(paths.ledger, link.ranges)))
