@@ -12,7 +12,7 @@ from crpipe.campaign.records import Receipt
 from crpipe.core.causes import is_present
 from crpipe.core.files import sha256
 from crpipe.core.lease import lease
-from crpipe.core.paths import CONSOLIDATED
+from crpipe.core.paths import CONSOLIDATED, MANIFEST
 from crpipe.core.ranges import checkpoint_key
 from crpipe.events.shard_manifest import changed_shards, shards_record
 
@@ -78,8 +78,5 @@ def _folders(campaign: Campaign, link: ChainLink) -> list[Path]:
 
 
 def _is_ready(campaign: Campaign, link: ChainLink) -> bool:
-    """Return whether all shards of a link are there; what is written last tells it."""
-    paths = campaign.paths
-    if not link.ranges:
-        return is_present(paths.outlier_manifest(CONSOLIDATED))
-    return all(map(is_present, map(paths.ledger, link.ranges)))
+    """Return whether all shards of a link are there: their manifests are written last."""
+    return all(is_present(folder / MANIFEST) for folder in _folders(campaign, link))
