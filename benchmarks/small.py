@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from benchmarks.runner import Run, Turn
 
 ROOT = Path(__file__).parents[1]
-SCRIPT = '''
+SCRIPT = """
 import sys
 from pathlib import Path
 import matplotlib
@@ -76,7 +76,7 @@ torch.save(model.state_dict(), "model.pt")
 for value in range(3):
     plt.hist(p[label == value, 2], 40, range=(0, 1), histtype="step")
 plt.savefig("top.svg")
-'''
+"""
 
 
 class Anew(Command):

@@ -307,7 +307,7 @@ def train(
     train_link(campaign, link, terminal, profile_steps=profile, anomaly=anomaly, first=first, stop=stop)
     if ahead:
         following = partial(train_link, campaign, progress=terminal, stop=stop)
-        train_ahead(campaign, link, following, begun=begun, stopped=stop.reason)
+        train_ahead(campaign, link, following, terminal, begun=begun, stopped=stop.reason)
 
 
 def _train_pack(pack: Path, out: Path, slice_: str, state: str) -> None:

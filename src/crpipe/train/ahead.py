@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from crpipe.campaign.records import Receipt
 from crpipe.core.causes import is_present
+from crpipe.core.errors import Interrupted
 from crpipe.core.files import sha256
 from crpipe.core.lease import lease
 from crpipe.core.paths import CONSOLIDATED, MANIFEST
@@ -29,23 +30,39 @@ _RECEIPT = "ahead.json"
 
 
 def train_ahead(
-    campaign: Campaign, name: str, train: Callable[[str], None], *, begun: float, stopped: Callable[[], str]
+    campaign: Campaign,
+    name: str,
+    train: Callable[[str], None],
+    progress: Progress,
+    *,
+    begun: float,
+    stopped: Callable[[], str],
 ) -> None:
     """Train the links after ``name`` whose shards are there, as long as this process is young.
 
-    Each leaves its receipt in its store, too: Snakemake deletes an output before the job that declares it.
+    Their receipts wait in their stores for the jobs that declare them. A link that fails is left to its job.
 
     train: trains one link. begun: when this process began with ``name``, in seconds of `time.monotonic`.
     stopped: tells why to stop, empty as long as there is no reason.
     """
-    paths, names = campaign.paths, campaign.chain.names
-    for following in names[names.index(name) + 1 :]:
-        link = campaign.chain.named(following)
-        late = time.monotonic() - begun > LIMIT_S
-        if late or stopped() or not _is_ready(campaign, link) or is_present(paths.receipt(following)):
-            return
-        train(following)
-        Receipt.read(paths.receipt(following)).write(paths.store(following) / _RECEIPT)
+    paths, names, trained = campaign.paths, campaign.chain.names, []
+    try:
+        for following in names[names.index(name) + 1 :]:
+            link = campaign.chain.named(following)
+            late = time.monotonic() - begun > LIMIT_S
+            if late or stopped() or not _is_ready(campaign, link) or is_present(paths.receipt(following)):
+                return
+            try:
+                train(following)
+            except Interrupted:
+                raise
+            except Exception as error:  # noqa: BLE001 - its own job meets it again, and fails
+                progress.message(f"{following}: {type(error).__name__}; left to its own job")
+                return
+            trained.append(following)
+    finally:
+        for each in trained:
+            paths.receipt(each).replace(paths.store(each) / _RECEIPT)
 
 
 def adopt_ahead(campaign: Campaign, name: str, progress: Progress) -> bool:
