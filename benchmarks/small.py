@@ -50,12 +50,13 @@ def batches(table, rows, size=64):
         count = ends[chosen + 1] - ends[chosen]
         places = np.concatenate([np.arange(ends[row], ends[row + 1]) for row in chosen])
         jet = np.repeat(np.arange(len(chosen)), count)
-        yield (torch.from_numpy(items[places]), torch.from_numpy(jet),
-               torch.from_numpy(jet_pt[chosen].astype(np.float32)), torch.from_numpy(label[chosen].astype(np.int64)))
+        columns = items[places], jet, jet_pt[chosen].astype(np.float32), label[chosen].astype(np.int64)
+        yield tuple(map(torch.from_numpy, columns))
 
 def scores(held):
     with torch.no_grad():
-        parts = [(model(*batch[:3]).numpy(), batch[3].numpy()) for table, rows in held for batch in batches(table, rows)]
+        drawn = (batch for table, rows in held for batch in batches(table, rows))
+        parts = [(model(*inputs).numpy(), label.numpy()) for *inputs, label in drawn]
     return np.concatenate([p for p, _ in parts]), np.concatenate([label for _, label in parts])
 
 held = []
