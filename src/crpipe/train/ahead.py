@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from crpipe.campaign.records import Receipt
 from crpipe.core.causes import is_present
-from crpipe.core.errors import Interrupted
+from crpipe.core.errors import CrpipeError, Interrupted
 from crpipe.core.files import sha256
 from crpipe.core.lease import lease
 from crpipe.core.paths import CONSOLIDATED, MANIFEST
@@ -56,7 +56,7 @@ def train_ahead(
                 train(following)
             except Interrupted:
                 raise
-            except Exception as error:  # noqa: BLE001 - its own job meets it again, and fails
+            except CrpipeError as error:  # its own job meets it again, and fails
                 progress.message(f"{following}: {type(error).__name__}; left to its own job")
                 return
             trained.append(following)
