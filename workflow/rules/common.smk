@@ -183,7 +183,8 @@ if SETTINGS.packs:
     if workflow.is_main_process and SETTINGS.ranges.last == "auto":
         tell_nodes_the_count()
 OUTDATED = outdated(CAMPAIGN) if workflow.is_main_process else []
-rerun_jobs(OUTDATED)
+if workflow.is_main_process:
+    rerun_jobs(OUTDATED)
 # Snakemake follows the chain from its end by recursion where nothing led it along the beginning.
 sys.setrecursionlimit(max(sys.getrecursionlimit(), 1000 + 30 * len(LINKS)))
 BULK = [link.name for link in CAMPAIGN.chain.links if link.ranges]
@@ -317,9 +318,9 @@ def training_options(wildcards, resources):
 
 
 def ahead():
-    """Return the option with which a job here trains the next links of seconds, too, which their jobs adopt.
+    """Return the option with which a job here also trains the next links, where that takes seconds.
 
-    Only where the whole chain is asked for, and none of its shards are made again.
+    Only where the whole chain is asked for, and no shard is made again.
     """
     targets = {"all", "train_all", "train_outliers", "evaluation", "progress"}
     again = workflow.dag_settings.forcerun or workflow.dag_settings.forceall

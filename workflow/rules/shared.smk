@@ -91,8 +91,8 @@ if CAMPAIGN.layout.has_outliers():
             gres=gpus(SETTINGS.train.gpus),
         params:
             crpipe=training_command,
-            options=training_options,
+            deadline=deadline,
         message:
             "Train on the outliers"
         shell:
-            "exec {params.crpipe} train outliers {params.options} > {log:q} 2>&1"
+            "exec {params.crpipe} train outliers {params.deadline} > {log:q} 2>&1"

@@ -251,7 +251,7 @@ def train(
         ),
     ] = False,
     ahead: Annotated[
-        bool, typer.Option("--ahead", help="the next links, too, for a minute: where they take seconds")
+        bool, typer.Option("--ahead", help="the next links, too, if all take less than a minute")
     ] = False,
     pack: PackOption = None,
     out: OutOption = None,
@@ -301,6 +301,7 @@ def train(
     if probe:
         from crpipe.contract.probe import check_first_job
 
+    ahead = ahead and not any(campaign.paths.store(link).glob("*.pt"))  # else its time tells nothing
     stop = StopRequest(max_minutes)
     stop.listen()
     first = partial(check_first_job, campaign, link, terminal) if probe else None

@@ -8,7 +8,6 @@ from functools import partial
 import pytest
 
 from crpipe.campaign.campaign import Campaign
-from crpipe.core.paths import CONSOLIDATED, OUTLIERS
 from crpipe.train.ahead import LIMIT_S, adopt_ahead, train_ahead
 from crpipe.train.link import train_link
 from models import train_range
@@ -16,7 +15,6 @@ from told import Told
 from toy import RANGES, make_events, toy_config, write_shards
 
 FIRST, SECOND, THIRD = RANGES
-LINKS = (*RANGES, OUTLIERS)
 
 
 def go_on(config, *, begun=None, stopped=str, **train):
@@ -24,20 +22,20 @@ def go_on(config, *, begun=None, stopped=str, **train):
     train_range(config, FIRST, Told())
     link = partial(train_link, campaign, progress=Told(), **train)
     train_ahead(campaign, FIRST, link, Told(), begun=begun or time.monotonic(), stopped=stopped)
-    waiting = [name for name in LINKS if (config.paths().store(name) / "ahead.json").exists()]
-    assert [name for name in LINKS if config.paths().receipt(name).exists()] == [FIRST]
+    waiting = [name for name in RANGES if (config.paths().store(name) / "ahead.json").exists()]
+    assert [name for name in RANGES if config.paths().receipt(name).exists()] == [FIRST]
     return [FIRST, *waiting]
 
 
 def receipts(config):
-    return {name: config.paths().receipt(name).read_bytes() for name in LINKS}
+    return {name: config.paths().receipt(name).read_bytes() for name in RANGES}
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
     """Receipts of links that were trained one by one; they name the hashes of the checkpoints."""
     config = toy_config(tmp_path_factory.mktemp("alone"))
-    for name in LINKS:
+    for name in RANGES:
         train_range(config, name, Told())
     return receipts(config)
 
@@ -45,13 +43,13 @@ def alone(tmp_path_factory):
 @pytest.fixture
 def ahead(tmp_path):
     config = toy_config(tmp_path)
-    assert go_on(config) == list(LINKS)
+    assert go_on(config) == list(RANGES)
     return config
 
 
 def test_links_trained_ahead_are_those_trained_one_by_one(ahead, alone):
     campaign = Campaign.open(ahead)
-    for name in LINKS[1:]:
+    for name in RANGES[1:]:
         told = Told()
         assert adopt_ahead(campaign, name, told)
         assert f"{name}: trained by the job before it" in str(told)
@@ -70,14 +68,15 @@ def test_a_link_is_adopted_once_and_by_its_own_key_alone(ahead, alone):
     ahead.paths().receipt(SECOND).unlink()
     assert not adopt_ahead(campaign, SECOND, Told())
     assert not adopt_ahead(campaign, THIRD, Told())  # of a parent that has no receipt
-    for name in LINKS[1:]:
+    for name in RANGES[1:]:
         train_range(ahead, name, Told())
     assert receipts(ahead) == alone
 
 
-def test_a_damaged_checkpoint_is_trained_again(ahead, alone):
-    (checkpoint,) = ahead.paths().store(SECOND).glob("checkpoint-*.pt")
-    checkpoint.write_bytes(checkpoint.read_bytes()[:-1] + b"?")
+@pytest.mark.parametrize("pattern", ["checkpoint-*.pt", "ahead.json"])
+def test_a_damaged_file_is_left_to_training(ahead, alone, pattern):
+    (file,) = ahead.paths().store(SECOND).glob(pattern)
+    file.write_bytes(file.read_bytes()[:-3] + b"?")
     assert not adopt_ahead(Campaign.open(ahead), SECOND, Told())
     train_range(ahead, SECOND, Told())
     assert receipts_of(ahead, SECOND) == alone[SECOND]
@@ -99,10 +98,10 @@ def test_it_ends_where_shards_are_missing(tmp_path):
     assert go_on(config) == [FIRST, SECOND]
 
 
-def test_outliers_wait_until_they_are_consolidated(tmp_path):
+def test_a_link_that_would_take_long_is_left_to_its_own_job(tmp_path):
     config = toy_config(tmp_path)
-    config.paths().outlier_manifest(CONSOLIDATED).unlink()
-    assert go_on(config) == list(RANGES)
+    (config.paths().shards(THIRD) / "more").write_bytes(bytes(10_000_000))
+    assert go_on(config, begun=time.monotonic() - 5) == [FIRST, SECOND]
 
 
 @pytest.mark.parametrize("why", [{"begun": time.monotonic() - LIMIT_S - 1}, {"stopped": lambda: "SIGTERM"}])
