@@ -53,7 +53,7 @@ class Graph:
 
     def export(self, path: Path) -> float:
         """Write the graph, with equal bytes for equal weights, and check it; return the difference."""
-        for library in ("onnx", "onnxscript"):  # torch.onnx imports them
+        for library in ("onnx", "onnxscript", "onnxruntime"):  # torch.onnx imports the first two
             require(library, extra="export", why=_WHY)
         dimensions = {name: torch.export.Dim(name) for name in self.rows.values()}
         with _quiet(), torch.no_grad():
