@@ -245,6 +245,14 @@ def parent_receipt(wildcards):
     return list(map(str, parent_of(CAMPAIGN, wildcards.link)))
 
 
+def ready_files(name):
+    """Name the files that say which raw files of a range can be read."""
+    return [
+        PATHS.staged(name),
+        *([PATHS.converted(name)] if SETTINGS.source.convert else []),
+    ]
+
+
 def tables_file():
     """Name the file that says which side tables were staged, if there are any.
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel, model_validator
 
 from crpipe.config.combinations import (
     check_binnings,
+    check_convert,
     check_directory,
     check_file_numbers,
     check_held_out,
@@ -191,6 +192,7 @@ class Config(Section):
         check_start(self.train)
         check_processes(self.train)
         check_binnings(self.split)
+        check_convert(self.source, simulates=self.simulates(), packs=self.packs)
         return self
 
     def _check_horizon(self, last: int) -> None:

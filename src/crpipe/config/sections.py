@@ -73,6 +73,19 @@ class SourceSection(Section):
         "`simulator`",
         "data",
     )
+    convert: str = key(
+        "",
+        "command that makes a file for source.reader of each raw file before the split: {in} and {out} are "
+        "replaced by the two paths, quoted for the shell; empty: none",
+        "data",
+        later=True,
+    )
+    convert_suffix: str = key(
+        ".parquet", "what the name of each file that source.convert makes ends with", "data", later=True
+    )
+    convert_timeout_s: float = key(
+        1800.0, "longest time that source.convert may take for one file, in seconds", gt=0
+    )
     tables: dict[str, str] = key(
         {},
         "side tables that the reader or the workload needs, by name: {geometry: pelican://host/geometry.csv}",
@@ -246,6 +259,7 @@ class ResourcesSection(Section):
     """What the workflow asks the cluster for, per rule."""
 
     stage: JobResources = key(JobResources(), "copying one range")
+    convert: JobResources = key(JobResources(), "source.convert on the files of one range, one on each CPU")
     split: JobResources = key(JobResources(), "splitting one range")
     train: JobResources = key(JobResources(cpus=8, mem_mb=32_000, runtime_minutes=1440), "training one range")
     evaluate: JobResources = key(JobResources(mem_mb=16_000), "evaluating a checkpoint")

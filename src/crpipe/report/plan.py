@@ -44,9 +44,14 @@ def count_jobs(campaign: Campaign) -> dict[str, tuple[int, int]]:
     outputs = {
         "list": [is_present(paths.manifest(name)) for name in names],
         "stage": [done or is_present(paths.staged(name)) for name, done in zip(names, split, strict=True)],
+        "convert": [
+            done or is_present(paths.converted(name)) for name, done in zip(names, split, strict=True)
+        ],
         "split": split,
         "train": [done for link, done in trained.items() if link.ranges],
     }
+    if not campaign.config.source.convert:
+        del outputs["convert"]
     if campaign.has_outliers:
         merged = files[OUTLIERS]
         outputs["outliers_consolidated"] = [merged.shards is not None and not merged.stale()]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FEW_STEPS = 100  # of a link: fewer hardly train a model, and hardly show a trend
 GOOD_STEPS = 500
 LEAST_BATCH, MOST_PASSES = 64, 50
-_DATA_VERBS = ("stage", "split")
+_DATA_VERBS = ("stage", "convert", "split")
 
 
 @dataclass(frozen=True, slots=True)

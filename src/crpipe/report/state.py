@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 PACE_RANGES = 10
 _LAST_STEPS = (State.TRAINING, State.INTERRUPTED, State.FAILED)
-_COPIED = (State.STAGED, State.SPLITTING)
+_COPIED = (State.STAGED, State.CONVERTING, State.CONVERTED, State.SPLITTING)
 _SHOWN_IF_ANY = frozenset({"test", *(OUTLIERS_OF[part] for part in HELD_OUT)})
 _SHOWN = 6  # numbers of a validation that are shown
 

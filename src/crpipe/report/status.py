@@ -51,6 +51,7 @@ _COLOURS = {
     State.TRAINED: "32",
     State.TRAINING: "1;36",
     State.STAGING: "36",
+    State.CONVERTING: "36",
     State.SPLITTING: "36",
     State.INTERRUPTED: "33",
     State.STALE: "35",

@@ -152,18 +152,19 @@ def keep_listings(paths: Paths, names: Iterable[str]) -> None:
 
 
 def drop_spent_tables(paths: Paths, names: Iterable[str]) -> None:
-    """Remove the staged tables of split ranges whose raw copies are gone; only the holder of the lease may.
+    """Remove the tables of raw copies that are gone, of split ranges; only the holder of the lease may.
 
     Snakemake removes them when a split ends, unless it dies in that moment. Such a table promises raw copies:
     a range whose shards are deleted later would not be staged again.
     """
     for name in names:
-        staged = paths.staged(name)
-        if not is_present(staged) or is_present(paths.raw(name)) or _is_worked_on(paths, name):
+        tables = [table for table in (paths.staged(name), paths.converted(name)) if is_present(table)]
+        if not tables or is_present(paths.raw(name)) or _is_worked_on(paths, name):
             continue
         # A split whose outputs Snakemake deleted restores them from its record, for which it needs the table.
         if _is_split(paths, name) or not is_present(paths.split_record(name)):
-            staged.unlink()
+            for table in tables:
+                table.unlink()
 
 
 def _is_worked_on(paths: Paths, name: str) -> bool:

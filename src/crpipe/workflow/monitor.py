@@ -308,7 +308,7 @@ class Monitor:
     def _place(self, name: str) -> str:
         """Describe where the range or link of a job is in the campaign: `` (3 of 12)``."""
         verb, _, name = name.rpartition(" ")
-        names = self.campaign.ranges if self.campaign and verb in ("stage", "split") else ()
+        names = self.campaign.ranges if self.campaign and verb in ("stage", "convert", "split") else ()
         names = self.campaign.chain.names if self.campaign and verb in ("train", "evaluate") else names
         return f" ({names.index(name) + 1} of {len(names)})" if name in names else ""
 
