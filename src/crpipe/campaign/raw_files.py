@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from crpipe.campaign.campaign import Campaign
     from crpipe.config.sections import SourceSection
+    from crpipe.core.paths import Paths
 
 # ruff: noqa: PLC0415
 
@@ -287,12 +287,11 @@ def conversion_key(source: SourceSection, file: RawFile) -> str:
     return digest([source.convert, source.convert_suffix, *about])
 
 
-def read_ready(campaign: Campaign, name: str) -> list[RawFile]:
+def read_ready(paths: Paths, source: SourceSection, name: str) -> list[RawFile]:
     """Read the staged table; where files are converted, with the result of each.
 
     Raise DataError when a table is missing or damaged, or where a file was not converted as it is now.
     """
-    paths, source = campaign.paths, campaign.config.source
     files = read_staged(paths.staged(name))
     if not source.convert:
         return files

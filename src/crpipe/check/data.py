@@ -313,7 +313,7 @@ def _check_unsplit(report: CheckReport, campaign: Campaign, name: str) -> None:
     if converted:
         remedy = f"{removing(paths.converted(name))} && crpipe convert {name}"
         with report.reading(paths.converted(name), remedy):
-            for file in read_ready(campaign, name):
+            for file in read_ready(paths, campaign.config.source, name):
                 if file.state == STAGED:
                     _check_copy(report, raw, file, f"crpipe convert {name}")
     how = "converted" if converted else "staged"

@@ -34,7 +34,7 @@ from crpipe.core.errors import ConfigError, FormatError, HostMemoryError, Source
 from crpipe.core.files import disk_errors, make_folder, publish, refuse_links, remove_tree
 from crpipe.core.lease import lease
 from crpipe.core.text import printable, shorten
-from crpipe.source.copies import MOST_BAD, VerificationLog, check_free_space
+from crpipe.source.copies import MOST_BAD, WORK, VerificationLog, check_free_space
 from crpipe.source.retries import run_concurrently
 from crpipe.source.uris import SourceOptions
 
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
 _TRIES = 2  # of a file, one after the other
 _VERIFIED = "converted"
-_WORK = ".work-"  # begins the name of the folder of one command
 _LINES, _WIDTH = 3, 200  # of a log in a message
 _SAMPLE_S = 60.0  # a person waits
 # One process of the group ends all of it once a pipe closes, which this process holds open until it dies.
@@ -122,9 +121,8 @@ class _Conversions:
         """Convert what no earlier attempt has; when this returns, every output is on the disk."""
         refuse_links(self._raw, self._folder)
         with disk_errors(self._folder):
-            make_folder(self._folder)
-            for left in self._folder.glob(f"{_WORK}*"):
-                remove_tree(left)
+            remove_tree(self._folder / WORK)
+            make_folder(self._folder / WORK)
         kept = self._log.keep(map(self._entry, self._files))
         self.done = {file.path: proof for file in self._files if (proof := kept.get(self._entry(file).path))}
         if self.done:
@@ -195,7 +193,7 @@ class _Conversions:
         with disk_errors(log):
             make_folder(log.parent)
         with disk_errors(self._folder):
-            work = Path(tempfile.mkdtemp(prefix=_WORK, dir=self._folder))
+            work = Path(tempfile.mkdtemp(dir=self._folder / WORK))
         try:
             output = work / f"{source.name}{self._source.convert_suffix}"
             command = _command(self._source, source, output)

@@ -52,7 +52,8 @@ if TYPE_CHECKING:
 
 PART = ".part"
 _JOURNAL, _LISTING = ".proofs.jsonl", ".listing"
-_RESERVED = frozenset({_JOURNAL, _LISTING, CONVERTED, "lease"})
+WORK = ".work"  # among converted files: a folder for each command that runs
+_RESERVED = frozenset({_JOURNAL, _LISTING, CONVERTED, WORK, "lease"})
 _THREADS = 4
 
 

@@ -236,7 +236,7 @@ def _scan(
         yield pq.read_table(record.folder / TABLE, columns=[MULTIPLICITY])[MULTIPLICITY].to_numpy()
         return
     raw = paths.raw(name)
-    files = [file for file in read_ready(campaign, name) if file.state == STAGED]
+    files = [file for file in read_ready(paths, campaign.config.source, name) if file.state == STAGED]
     total = sum(file.size for file in files)
     done = 0
     for file in files:

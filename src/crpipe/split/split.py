@@ -146,7 +146,7 @@ def split_range(campaign: Campaign, name: str, progress: Progress, *, accept_cod
             record.adopt(campaign.data, threshold)
             progress.message(f"{name}: already split")
         else:
-            files, careful = read_ready(campaign, name), _was_killed(record, progress)
+            files, careful = read_ready(paths, config.source, name), _was_killed(record, progress)
             run = _SplitContext(campaign, name, progress, parts, threshold, files, careful)
             check_unique(files, staged)
             if not record.has_key(run.key):

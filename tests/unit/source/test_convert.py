@@ -17,6 +17,8 @@ import converter
 from crpipe.campaign import claims
 from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.raw_files import read_staged
+from crpipe.campaign.readers import configured_reader
+from crpipe.check.check import check, open_files
 from crpipe.config.loading import load_config
 from crpipe.core.errors import (
     ConfigError,
@@ -25,11 +27,15 @@ from crpipe.core.errors import (
     HostMemoryError,
     SourceError,
 )
+from crpipe.core.journal import Journal
 from crpipe.core.text import NullProgress
+from crpipe.report.plan import count_jobs
+from crpipe.report.state import CampaignState
 from crpipe.setup.preview import look_at_source
 from crpipe.source.convert import convert_range
 from crpipe.source.listing import list_range
 from crpipe.source.stage import stage_range
+from crpipe.split.inspect import inspect_file
 from crpipe.split.split import split_range
 from named import NAMED, READERS
 from raw_files import NAME, make_events, nested
@@ -84,10 +90,10 @@ class Converted:
     def outputs(self):
         folder = self.paths.raw(NAME) / ".converted"
         files = {str(path.relative_to(folder)): path for path in folder.rglob("*.parquet")}
-        return {name: path for name, path in files.items() if not name.startswith(".work-")}
+        return {name: path for name, path in files.items() if not name.startswith(".work")}
 
     def left(self):
-        return [path.name for path in (self.paths.raw(NAME) / ".converted").glob(".work-*")]
+        return list((self.paths.raw(NAME) / ".converted" / ".work").iterdir())
 
 
 @pytest.fixture
@@ -118,6 +124,38 @@ def test_each_raw_file_is_converted_once_and_the_ledger_accounts_for_it(made):
     sizes = {row["path"]: row["size"] for row in ledger["files"]}
     assert sizes == {path.name: path.stat().st_size for path in campaign.raw_files.iterdir()}
     assert not campaign.paths.raw(NAME).exists()  # raw copies and what was made of them
+
+
+def test_the_state_of_a_range_and_its_check_know_the_step(made):
+    campaign = made()
+
+    def looked():
+        state = CampaignState.read(campaign.campaign).ranges[0]
+        (note,) = [each.what for each in checked().notes if each.path == NAME]
+        return state.state, state.files, note
+
+    def checked():
+        return check(open_files(campaign.campaign.config), [NAME], NullProgress(), processes=1)
+
+    def journal(what):
+        Journal(campaign.paths.data_journal()).add(what, verb="convert", range=NAME)
+
+    campaign.stage()
+    whole = "not split yet; the raw copies are whole, or named above"
+    assert looked() == ("staged", 4, f"staged, {whole}")
+    journal("start")
+    assert looked()[0] == "converting"
+    journal("failed")
+    assert looked()[0] == "failed"
+    journal("start")
+    campaign.convert()
+    journal("finished")
+    assert looked() == ("converted", 4, f"converted, {whole}")
+    assert count_jobs(campaign.campaign)["convert"] == (1, 1)
+    output = campaign.outputs()["b.raw.parquet"]
+    output.write_bytes(output.read_bytes()[:-1])
+    (wrong,) = [each for each in checked().errors if each.path == str(output)]
+    assert wrong.remedy == f"crpipe convert {NAME}"
 
 
 def test_a_finished_range_is_not_converted_again(made):
@@ -237,6 +275,7 @@ def test_at_most_half_of_the_files_are_set_aside(made):
         campaign.convert()
 
 
+@pytest.mark.slow
 def test_a_command_that_hangs_is_ended_with_all_that_it_started(made):
     campaign = made(convert_timeout_s=2.0)
     campaign.add("b.raw", "hang")
@@ -285,6 +324,7 @@ def begin_convert(campaign):
     )
 
 
+@pytest.mark.slow
 def test_what_was_whole_when_the_step_was_killed_is_not_converted_again(made, tmp_path):
     campaign = made()
     undisturbed = Converted(tmp_path / "undisturbed")
@@ -441,6 +481,12 @@ def test_a_plan_converts_the_smallest_file_and_counts_in_raw_bytes(made):
     assert (seen.file.events, seen.file.bytes) == (50, (campaign.raw_files / "small.raw").stat().st_size)
     assert campaign.called() == {"small.raw": 1}
     assert not campaign.paths.results.exists()
+
+
+def test_a_look_at_a_raw_file_says_that_outputs_are_read(made):
+    campaign = made()
+    with pytest.raises(FormatError, match=r"a\.raw: .*source\.convert is set: its outputs are read, not raw"):
+        inspect_file(campaign.raw_files / "a.raw", 5, configured_reader(campaign.campaign.config))
 
 
 def test_a_plan_warns_where_the_command_fails(made):
