@@ -40,6 +40,7 @@ from crpipe.split.split import split_range
 from named import NAMED, READERS
 from raw_files import NAME, make_events, nested
 from told import Told
+from web_server import WebServer
 
 SCRIPT = Path(converter.__file__)
 COMMAND = f"{shlex.quote(sys.executable)} {shlex.quote(str(SCRIPT))} --infile {{in}} --outfile {{out}}"
@@ -487,6 +488,18 @@ def test_a_look_at_a_raw_file_says_that_outputs_are_read(made):
     campaign = made()
     with pytest.raises(FormatError, match=r"a\.raw: .*source\.convert is set: its outputs are read, not raw"):
         inspect_file(campaign.raw_files / "a.raw", 5, configured_reader(campaign.campaign.config))
+
+
+def test_files_of_a_server_are_converted_once_they_are_copied(made):
+    campaign = made(require_checksum=False)
+    with WebServer(campaign.raw_files) as server:
+        (campaign.folder / f"{NAME}.txt").write_text("".join(f"{server.url}/{name}.raw\n" for name in "abcd"))
+        campaign.keys |= {"uri": "", "files": f"{campaign.folder}/{{range}}.txt"}
+        seen = look_at_source(campaign.campaign)
+        assert (seen.warnings, seen.problems, seen.file.events) == ((), (), 100)
+        campaign.stage()
+    campaign.convert()
+    assert campaign.split()["events"]["listed"] == 400
 
 
 def test_a_plan_warns_where_the_command_fails(made):
