@@ -270,9 +270,8 @@ async def _run(command: str, output: Path, log: Path, timeout_s: float) -> str:
             return f"did not end within {timeout_s:g} s (source.convert_timeout_s)"
         finally:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(
-                    process.pid, signal.SIGKILL
-                )  # the guard is in the group: nobody else has its number
+                # The guard is in the group, so nobody else has its number.
+                os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
     finally:
         os.close(end)
