@@ -21,7 +21,7 @@ from crpipe.campaign.raw_files import (
     read_ready,
     read_staged,
 )
-from crpipe.campaign.records import read_tables
+from crpipe.campaign.records import SkippedRange, read_tables
 from crpipe.campaign.split_record import (
     BULK_SHARDS,
     FILES,
@@ -355,6 +355,11 @@ def check_campaign_files(report: CheckReport, campaign: Campaign, agreed: Agreed
     _check_tables(report, campaign)
     _check_positions(report, campaign)
     _check_twins(report, campaign)
+    for name in campaign.config.given_up():
+        path = paths.skipped(name)
+        record = report.read(SkippedRange.read, path, f"{removing(path)} && crpipe run")
+        if record is not None:
+            report.note(name, f"skipped, nothing of it is trained on: {record.describe()}")
 
 
 def _check_twins(report: CheckReport, campaign: Campaign) -> None:

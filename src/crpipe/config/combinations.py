@@ -10,7 +10,7 @@ from crpipe.core.errors import ConfigError
 from crpipe.core.ranges import numbers_of
 
 if TYPE_CHECKING:
-    from crpipe.config.sections import SourceSection, SplitSection, TrainSection
+    from crpipe.config.sections import RangesSection, SourceSection, SplitSection, TrainSection
 
 # Characters of a path that do not reach its files as they are, and who changes them.
 _CHANGED = {
@@ -44,6 +44,15 @@ def check_file_numbers(split: SplitSection, first: int, last: int) -> None:
                     f"split.{name}: {entry} is outside of the campaign's file numbers, {first} to {last} "
                     "(ranges.first, ranges.last); correct it"
                 )
+
+
+def check_on_failure(ranges: RangesSection, *, packs: bool) -> None:
+    """Refuse to skip ranges that fail on machines of their own: what they left is no cause to judge by."""
+    if packs and ranges.on_failure == "skip":
+        raise ConfigError(
+            "ranges.on_failure: skip does not work with packs: true; set it to stop, and name a bad range in "
+            "ranges.skip"
+        )
 
 
 def check_held_out(split: SplitSection, train: TrainSection) -> None:

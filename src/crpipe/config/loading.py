@@ -21,6 +21,7 @@ from crpipe.config.combinations import (
     check_directory,
     check_file_numbers,
     check_held_out,
+    check_on_failure,
     check_processes,
     check_start,
 )
@@ -52,7 +53,7 @@ from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
 from crpipe.core.paths import Paths
 from crpipe.core.ranges import Range, make_chain, make_ranges
-from crpipe.core.records import NumberedFiles
+from crpipe.core.records import NumberedFiles, skipped_names
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -190,6 +191,7 @@ class Config(Section):
         check_directory("runs", self.runs)
         check_held_out(self.split, self.train)
         check_start(self.train)
+        check_on_failure(self.ranges, packs=self.packs)
         check_processes(self.train)
         check_binnings(self.split)
         check_convert(self.source, simulates=self.simulates(), packs=self.packs)
@@ -225,7 +227,17 @@ class Config(Section):
 
     def all_ranges(self) -> tuple[Range, ...]:
         """The campaign's ranges in order, without the skipped ones."""
-        return self._expand(self.last_file())
+        given_up = self.given_up()
+        left = tuple(name for name in self._expand(self.last_file()) if str(name) not in given_up)
+        if not left:
+            raise ConfigError(f"{self.paths().skipped('*')}: every range is skipped; nothing is left to do")
+        return left
+
+    def given_up(self) -> tuple[str, ...]:
+        """Names in order of the ranges that have a record of ``ranges.on_failure: skip``."""
+        names = skipped_names(self.paths()) - {*self.ranges.skip}
+        every = self._expand(self.last_file(), skip=False) if names else ()
+        return tuple(name for name in map(str, every) if name in names)
 
     def chain(self, *, has_outliers: bool) -> Chain:
         """The links of training; raise ConfigError when train.start_after names none, or the last."""

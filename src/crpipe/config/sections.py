@@ -146,6 +146,12 @@ class RangesSection(Section):
     skip: tuple[str, ...] = key(
         (), "ranges to leave out, e.g. [0042000-0042999]; the explicit way past a bad one"
     )
+    on_failure: Literal["stop", "skip"] = key(
+        "stop",
+        "what to do about a range whose own files are bad in three attempts (missing, damaged, too few): "
+        "`stop` blocks what follows it; `skip` leaves it out as `ranges.skip` does, and records why",
+    )
+    max_skipped: int = key(1, "most ranges that `ranges.on_failure: skip` leaves out; one more stops", ge=0)
     duplicates: Literal["refuse", "allow"] = key(
         "refuse",
         "what to do when a raw file is in two ranges, under any names: `refuse` does not train on both; "

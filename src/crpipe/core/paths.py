@@ -135,6 +135,10 @@ class Paths:
         """Split's output: where every event and item of the range went."""
         return self.results / "ledgers" / f"{name}.json"
 
+    def skipped(self, name: str) -> Path:
+        """Why ``ranges.on_failure: skip`` left a range out; as long as it is there, it is left out."""
+        return self.results / "skipped" / f"{name}.json"
+
     def campaign(self) -> Path:
         """The configuration keys that shaped the data, written by the first data job."""
         return self.results / "campaign.json"

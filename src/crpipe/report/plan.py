@@ -121,14 +121,15 @@ class Plan:
     def entries(self) -> Iterator[Entry]:
         """Yield everything but the table of jobs, in words; a warning is labelled ``WARNING``."""
         campaign, source = self.campaign, self.campaign.config.source
-        skip, names = campaign.config.ranges.skip, campaign.ranges
+        names = campaign.ranges
+        skip = [*campaign.config.ranges.skip, *(each.range for each in campaign.given_up)]
         yield "run", [f"{campaign.paths.run}, fingerprint {campaign.fingerprint}"]
         yield "source", [source.files or source.uri]
         ranges = [f"{len(names)}{f', {len(skip)} skipped' if skip else ''}: {names[0]} to {names[-1]}"]
         if source.max_files:
             first = counted(source.max_files, "file")
             ranges.append(f"only the first {first} of each (source.max_files), for a trial")
-        yield "ranges", ranges
+        yield "ranges", [*ranges, *(f"skipped: {each.describe()}" for each in campaign.given_up)]
         yield from _seen(self.seen)
         yield "files", list(_volume(self.volume))
         yield from _events(self)
@@ -336,6 +337,7 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
             "first": names[0],
             "last": names[-1],
             "skipped": list(campaign.config.ranges.skip),
+            "given_up": [each.as_json() for each in campaign.given_up],
             "known": plan.volume.known,
         },
         "listed_now": {
