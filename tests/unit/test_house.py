@@ -25,7 +25,7 @@ EMPTY_NAMES = frozenset(("found", "made", "told", "own", "place"))
 # Modules and lines of each room, at most; a commit that needs more says for what. The aim is 38,000 lines.
 BUDGET = {
     "core": (11, 2705),
-    "config": (7, 1670),
+    "config": (8, 1680),
     "events": (12, 1955),
     "campaign": (12, 2715),
     "source": (28, 6840),

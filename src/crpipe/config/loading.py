@@ -25,6 +25,7 @@ from crpipe.config.combinations import (
     check_processes,
     check_start,
 )
+from crpipe.config.keys import Section, key
 from crpipe.config.plugins import (
     WRITTEN_AS,
     free_options,
@@ -41,12 +42,10 @@ from crpipe.config.sections import (
     OutliersSection,
     RangesSection,
     ResourcesSection,
-    Section,
     SourceSection,
     SplitSection,
     SyncSection,
     TrainSection,
-    key,
 )
 from crpipe.config.yaml_text import BRACES, read_value, read_yaml
 from crpipe.core.causes import is_present
