@@ -21,12 +21,14 @@ from typing import TYPE_CHECKING
 
 from benchmarks import peers, suite, table
 from benchmarks.catalogue import BENCHMARKS, PARTS
-from benchmarks.runner import Run
+from benchmarks.runner import Run, busy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 GROUPS = ("all", "gpu", "table")
+# What a common processor has, for torch, oneDNN and MKL.
+COMMON = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
 
 
 def function_of(name: str) -> Callable[..., None]:
@@ -72,6 +74,8 @@ def parser_of(name: str) -> argparse.ArgumentParser:
     if function:
         parser.add_argument("--noted", type=Path, help=argparse.SUPPRESS)
         parser.add_argument("--smallest", action="store_true", help="only show that it works")
+        parser.add_argument("--load", type=int, default=0, help="endless loops that run beside it")
+        parser.add_argument("--avx2", action="store_true", help="as on a common processor")
         add_options(parser, function)
     return parser
 
@@ -81,6 +85,9 @@ def run_one(name: str, words: Sequence[str]) -> None:
     parser = parser_of(name)
     options = vars(parser.parse_args(words))
     given, folder, noted = dict(options.pop("peer")), options.pop("folder"), options.pop("noted")
+    load = options.pop("load")
+    if options.pop("avx2"):
+        os.environ.update(COMMON)
     if options.pop("smallest"):
         parser.set_defaults(**BENCHMARKS[name].small)
         options = {key: value for key, value in vars(parser.parse_args(words)).items() if key in options}
@@ -89,7 +96,8 @@ def run_one(name: str, words: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory(prefix="crpipe-benchmark-") as temporary:
         place = (folder or Path(temporary)).absolute()
         place.mkdir(parents=True, exist_ok=True)
-        function_of(name)(Run(place, given, noted=noted), **options)
+        with busy(load):
+            function_of(name)(Run(place, given, noted=noted), **options)
 
 
 def run_group(name: str, words: Sequence[str]) -> int:

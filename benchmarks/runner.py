@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks import peers, table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 ROOT = Path(__file__).parents[1]
 ONE_THREAD = {"POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1", "ARROW_IO_THREADS": "1"}
@@ -165,6 +165,18 @@ def ratios(one: Side, other: Side, what: str = "wall", scale: float = 1.0) -> li
     """Return what ``one`` took in each round compared with ``other``."""
     pairs = zip(one.turns, other.turns, strict=True)
     return [scale * getattr(first, what) / getattr(second, what) for first, second in pairs]
+
+
+@contextmanager
+def busy(load: int) -> Iterator[None]:
+    """Run so many endless loops beside the block."""
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(load)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
 
 
 @dataclass

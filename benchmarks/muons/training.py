@@ -2,18 +2,16 @@
 
 Either system scores the same real muons and as many generated ones in each critic step, and takes a gradient
 penalty on as many muons in the same critic steps. crpipe runs with its own networks, and so narrow that its
-critic has no more parameters than the earlier system's; each in float32 and in bfloat16. With several threads
+critic has no more parameters than the earlier system's; if asked, each in bfloat16, too. With several threads
 each of these also trains in as many processes of one thread, which divide each batch among them and reduce
 their gradients. The step in float32 is also compared with what the processor and its memory can do.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
 import os
-import subprocess
 import sys
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
@@ -34,7 +32,7 @@ from crpipe.workloads.muons.layout import BUNDLES
 from crpipe.workloads.muons.models import gan as muon_gan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from benchmarks.runner import Run
 
@@ -56,8 +54,6 @@ class Setting:
     goal: float | None = None  # times the earlier system's events/s
 
 
-# What a common processor has, for torch, oneDNN and MKL.
-COMMON = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
 SETTINGS = (
     Setting("README: SGD, no penalty", 48_000, 0.36, 5, "sgd", 0, 0, goal=4.0),
     Setting("launcher: Adam, penalty every 2", 30_000, 3.0, 5, "adam", 2, 4096, least=1, goal=3.0),
@@ -266,37 +262,15 @@ def training(
     threads: int = torch.get_num_threads(),
     scale: float = 1.0,
     clock: str = "wall",
-    load: int = 0,
-    avx2: bool = False,
+    bfloat16: bool = False,
 ) -> None:
     """Compare the steps of both settings.
 
-    scale: share of the settings' batches. clock: cpu for a machine that others use, with one thread. load:
-    processes that compute beside them all the time. avx2: without the instructions that only some processors
-    have, and so in float32 alone.
+    scale: share of the settings' batches. clock: cpu for a machine that others use, with one thread.
+    bfloat16: in that precision, too, which only some processors have instructions for.
     """
-    if avx2:
-        os.environ.update(COMMON)
-    with busy(load):
-        _training(run, rounds, threads, scale, clock, ("float32",) if avx2 else ("float32", "bfloat16"))
-
-
-@contextlib.contextmanager
-def busy(load: int) -> Iterator[None]:
-    """Run so many endless loops beside the block."""
-    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(load)]
-    try:
-        yield
-    finally:
-        for other in others:
-            other.kill()
-            other.wait()
-
-
-def _training(
-    run: Run, rounds: int, threads: int, scale: float, clock: str, precisions: tuple[str, ...]
-) -> None:
     clone = run.peer(PEER)
+    precisions = ("float32", "bfloat16") if bfloat16 else ("float32",)
     limits = once(f"{__name__}:measured_machine", {"threads": threads}).answer
     print(f"{threads} threads: {limits[0] / 1e9:.0f} GFLOP/s, {limits[1] / 1e9:.0f} GB/s")
     for name in (each.name for each in SETTINGS):
