@@ -90,8 +90,9 @@ class Converted:
 
     def outputs(self):
         folder = self.paths.raw(NAME) / ".converted"
-        files = {str(path.relative_to(folder)): path for path in folder.rglob("*.parquet")}
-        return {name: path for name, path in files.items() if not name.startswith(".work")}
+        tops = [path for path in folder.glob("*") if path.name != ".work"]  # where names come and go
+        files = [path for top in tops for path in (top.rglob("*.parquet") if top.is_dir() else [top])]
+        return {str(path.relative_to(folder)): path for path in files if path.suffix == ".parquet"}
 
     def left(self):
         return list((self.paths.raw(NAME) / ".converted" / ".work").iterdir())

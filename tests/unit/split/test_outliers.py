@@ -166,7 +166,7 @@ from crpipe.split.outliers import consolidate_outliers
 config = load_config((), sys.argv[1:], options=False)
 paths = config.paths()
 keys, layout = read_json(paths.campaign()), recorded_layout(paths.layout())
-record = RunRecord(config.chain(has_outliers=True), keys, keys)
+record = RunRecord(config.chain(has_outliers=True), keys, keys, ())
 campaign = Campaign(config, paths, layout, {}, record)
 (name,), target = campaign.ranges, paths.outliers(CONSOLIDATED)
 consolidate_outliers(campaign, NullProgress())
