@@ -84,6 +84,23 @@ def test_another_format_gives_the_same_shards(jets, tmp_path):
     assert shards[jets.folder] == shards[other.folder]
 
 
+def test_a_scan_ranks_runs_on_the_same_data(jets, tmp_path):
+    lab = jets.copy(tmp_path / "scan")
+    before = (lab.results / "journal.jsonl").read_bytes()
+    (lab.folder / "scan.yaml").write_text("grid: {model.hidden: [1, 16], train.passes_per_link: [1]}")
+    lines = lab.say("scan", "scan.yaml", "evaluation", "--figure", "scan.svg", "--by", "auc").splitlines()
+    first = next(index for index, line in enumerate(lines) if line.startswith("ranked by"))
+    assert lines[first] == "ranked by mean AUC of one class against the others, higher is better, ideal 1"
+    names = ["jets-hidden-16_passes_per_link-1", "jets-hidden-1_passes_per_link-1"]
+    assert [line.split()[1] for line in lines[first + 2 : first + 4]] == names
+    assert lines[first + 1].split()[-2:] == ["links", "model.hidden"]
+    assert (lab.results / "journal.jsonl").read_bytes() == before
+    said = lab.say("compare", "jets", *names, "--by", "auc")
+    assert said.splitlines()[2].split()[:2] == ["1", "jets"]
+    page = lab.say("report", "--with", names[0], "--with", names[1]).strip()
+    assert f"<h2>Beside {names[0]}, {names[1]}</h2>" in (lab.folder / page).read_text()
+
+
 def test_the_exported_classifier_runs_without_crpipe(jets, tmp_path):
     jets.say("export", "--checkpoint", "latest", "--out", str(tmp_path / "export"))
     code = (

@@ -69,9 +69,12 @@ def test_a_plan_names_the_changed_key_that_the_workflow_would_refuse(campaign):
 
 
 def test_an_event_of_the_command_line_is_named_as_it_was_typed(campaign, tmp_path):
-    words = ("generate", "--checkpoint", FIRST, "--out", str(tmp_path / "g.parquet"), "--event", "energy=1e6")
+    (tmp_path / "out").mkdir()
+    words = ("generate", "--checkpoint", FIRST, "--out", str(tmp_path / "out" / "g.parquet"), "--event")
     with pytest.raises(FormatError, match=r"^--event: no column depth_m"):
-        campaign.crpipe(*words)
+        campaign.crpipe(*words, "energy_gev=1e6")
+    campaign.crpipe(*words, "energy_gev=1e6,zenith_rad=0.3,mass_number=1,depth_m=1500", "--multiplicity", "3")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["g.parquet"]  # and no file of the events
 
 
 def test_the_result_is_reported(campaign, tmp_path):

@@ -17,6 +17,7 @@ from crpipe.cli.steps import steps
 from crpipe.cli.tools import tools
 from crpipe.cli.use import use
 from crpipe.cli.verbs import Verbs
+from crpipe.cli.workflow import workflow
 from crpipe.core.causes import MachineWatch, machine_error
 from crpipe.core.errors import CrpipeError
 from crpipe.core.signals import follow_parent
@@ -31,7 +32,7 @@ app = typer.Typer(
 )
 
 
-for group in (start, look, steps, use, tools):
+for group in (start, workflow, look, steps, use, tools):
     app.add_typer(group)
 
 

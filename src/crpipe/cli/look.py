@@ -17,7 +17,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crpipe.cli.terminal import Settings, Terminal, checkable, completing, link_names, runs, show
+from crpipe.cli.terminal import (
+    ByOption,
+    FigureOption,
+    Settings,
+    Terminal,
+    checkable,
+    completing,
+    link_names,
+    runs,
+    show,
+)
 from crpipe.cli.verbs import RANGE, declare
 from crpipe.core.errors import AccessError, DataError, DiskError, MachineError, SourceError
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
@@ -214,18 +224,22 @@ def report(
     out: Annotated[
         Path | None, typer.Option(readable=False, help="where to write it; default runs/<run>/report.html")
     ] = None,
-    other: Annotated[
-        str,
-        typer.Option("--with", help="another run to show beside this one", autocompletion=completing(runs)),
-    ] = "",
+    others: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            help="another run to show beside this one; several: repeat it",
+            autocompletion=completing(runs),
+        ),
+    ] = None,
 ) -> None:
     """Write one HTML page: quality, figures, sums, failures, keys."""
     from crpipe.report.compare import read_runs
     from crpipe.report.page import write_page
 
     state = _state(Settings.campaign(options="installed"))
-    beside = read_runs(state.campaign.paths, [other])[0] if other else None
-    print(write_page(state, out or state.campaign.paths.report(), other=beside))
+    beside = read_runs(state.campaign.paths, others or [])
+    print(write_page(state, out or state.campaign.paths.report(), others=beside))
 
 
 @partial(declare, "Steps that the workflow runs")(
@@ -267,10 +281,8 @@ def compare(
             autocompletion=completing(runs),
         ),
     ],
-    figure: Annotated[
-        Path | None,
-        typer.Option(readable=False, help="also plot their losses over each other: SVG, PNG, PDF, CSV"),
-    ] = None,
+    figure: FigureOption = None,
+    by: ByOption = "",
     *,
     posterior: Annotated[
         bool,
@@ -279,11 +291,18 @@ def compare(
         ),
     ] = False,
 ) -> None:
-    """Show what differs between runs: keys, training, metrics."""
-    from crpipe.report.compare import evaluation_folders, plot_comparison, read_runs, render_comparison
+    """Show what differs between runs: rank, keys, training, metrics."""
+    from crpipe.report.compare import (
+        compared_tables,
+        evaluation_folders,
+        plot_comparison,
+        read_runs,
+        render_tables,
+    )
 
-    comparison = read_runs(Settings.campaign(options=False).paths(), runs)
-    show(render_comparison(comparison))
+    config = Settings.campaign(options=False)
+    comparison = read_runs(config.paths(), runs)
+    show(render_tables(compared_tables(comparison, by, config.train.monitor)))
     if posterior:
         from crpipe.report.posterior import render_posteriors
 

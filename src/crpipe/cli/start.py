@@ -1,10 +1,9 @@
-"""Verbs of the first hour: a folder to work in, what machine and source are like, and `crpipe run`."""
+"""Verbs of the first hour: a folder to work in, what machine and source are like."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import signal
 import sys
 from dataclasses import asdict
 from functools import partial
@@ -16,13 +15,10 @@ import typer
 from crpipe.cli import importing
 from crpipe.cli.terminal import Settings, Terminal, show
 from crpipe.cli.verbs import VerbGroup, declare
-from crpipe.config.files import way_to_campaign
 from crpipe.core.causes import plugin_errors
 from crpipe.core.errors import (
-    AccessError,
     ConfigError,
     DataError,
-    LeaseError,
     MachineError,
     MissingExtra,
     PluginError,
@@ -47,9 +43,6 @@ settings = typer.Typer(cls=VerbGroup, help="Check the configuration, or write wh
 start.add_typer(settings, name="config")
 verb = partial(declare, "Start")
 tool = partial(declare, "Tools")
-
-_SNAKEFILES = ("Snakefile", "workflow/Snakefile")
-_LOOKING = frozenset({"--dry-run", "--dryrun", "-n"})
 
 _RANGES = ("first", "last", "size")
 
@@ -397,71 +390,6 @@ def _probe(inputs: Sequence[Path], name: str, steps: int, *, anomaly: bool, prof
     refuse_broken(outcomes)
     result = probe_batch(campaign, batch, steps, Terminal(), anomaly=anomaly, profile=profile)
     show("\n" + render_probe(batch, campaign.item, result, anomaly=anomaly))
-
-
-@verb(
-    start,
-    "run",
-    "all --profile slurm",
-    reads="source, ranges, split, train, resources, notify",
-    raises=[TrainError, DataError, SourceError, LeaseError, AccessError, signal.SIGTERM],
-    page="operations.md#start",
-)
-def run(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[TARGET] [-- OPTION …]",
-            help="all (default), train_all, outliers_consolidated, evaluation, progress, or a file; "
-            "after --: options of snakemake",
-        ),
-    ] = None,
-    profile: Annotated[str, typer.Option(help="profile of a cluster, such as slurm")] = "",
-    cores: Annotated[
-        str, typer.Option("--cores", "-j", help="cores to use; with --profile: jobs at a time; default: all")
-    ] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="show the jobs and start none")] = False,
-    links: Annotated[int, typer.Option(help="train so many more links, then stop; 0: all", min=0)] = 0,
-    keep_trying: Annotated[
-        bool,
-        typer.Option("--keep-trying", help="start again after failures that may pass, with growing pauses"),
-    ] = False,
-    pause_minutes: Annotated[
-        float, typer.Option(help="first pause of --keep-trying; it doubles up to an hour", min=0.001)
-    ] = 1.0,
-) -> None:
-    """Run every job that TARGET needs; again: go on.
-
-    Ctrl-C stops it with a snapshot; the same command continues. Exit codes: 0 done, 1 a job failed, 130
-    stopped by Ctrl-C, 143 by SIGTERM, else that of the refusal.
-    """
-    from crpipe.workflow.run import RunRequest, check_targets, run_workflow
-
-    if not any(Path(name).is_file() for name in _SNAKEFILES):
-        raise ConfigError(
-            f"{Path.cwd()}: no Snakefile here; {way_to_campaign(Path())}; `crpipe init` makes one"
-        )
-    given = words or []
-    cut = next((place for place, word in enumerate(given) if word.startswith("-")), len(given))
-    targets, more = given[:cut], given[cut:]
-    if targets and links:
-        raise typer.BadParameter("name a TARGET or --links N, not both")
-    check_targets(targets, Path())
-    if cores and cores != "all" and not (cores.isascii() and cores.isdecimal() and int(cores)):
-        raise typer.BadParameter(f"--cores {cores}: expected 1 or more, or all")
-    request = RunRequest(
-        files=Settings.config_files(),
-        overrides=Settings.overrides,
-        targets=tuple(targets),
-        links=links,
-        profile=profile,
-        cores=cores,
-        dry_run=dry_run or not _LOOKING.isdisjoint(more),
-        more=tuple(word for word in more if word not in _LOOKING),
-        typed=("crpipe", *sys.argv[1:]),
-        pause_s=60 * pause_minutes if keep_trying else 0.0,
-    )
-    sys.exit(run_workflow(request, Terminal()))
 
 
 @partial(declare, "Look at a campaign")(

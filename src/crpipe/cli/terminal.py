@@ -261,3 +261,14 @@ _CHECKPOINT = (
     "checkpoint or receipt"
 )
 CheckpointOption = Annotated[str, typer.Option(help=_CHECKPOINT, autocompletion=completing(checkpoints))]
+ByOption = Annotated[
+    str,
+    typer.Option(
+        metavar="METRIC",
+        help="number that ranks the runs: a metric of the evaluation, or a loss of the validation",
+    ),
+]
+FigureOption = Annotated[
+    Path | None,
+    typer.Option(readable=False, help="also plot their losses over each other: SVG, PNG, PDF, CSV"),
+]

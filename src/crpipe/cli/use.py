@@ -189,11 +189,15 @@ def generate(
         events = generate_files(request, Terminal(), multiplicity=multiplicity, cap=cap, flat=flat)
     except FormatError as error:
         raise FormatError(str(error).replace(str(files[0]), "--event") if event else str(error)) from error
+    finally:
+        if event:
+            # After a kill the same command writes the same file, and goes on.
+            files[0].unlink(missing_ok=True)
     print(describe_table(out, events))
 
 
 def write_events(given: Sequence[str], out: Path) -> Path:
-    """Write events such as ``energy=1e6,angle=0.3`` into a CSV file beside ``out``; return its path.
+    """Write events such as ``energy=1e6,angle=0.3`` into a hidden CSV file beside ``out``; return its path.
 
     Raise ConfigError where one is not NAME=NUMBER, or where they have different columns.
     """
@@ -205,7 +209,7 @@ def write_events(given: Sequence[str], out: Path) -> Path:
                 f"--event {text}: has the columns {', '.join(row)}, and the first one {', '.join(names)}; "
                 "give the same columns for every event"
             )
-    path = out.with_name(f"{out.name}.events.csv")
+    path = out.with_name(f".{out.name}.events.csv")
     lines = [",".join(names), *(",".join(row[name] for name in names) for row in rows)]
     write_text(path, "\n".join([*lines, ""]))
     return path

@@ -247,6 +247,17 @@ class VerbGroup(TyperGroup):
             ctx.exit(0)
         return super().parse_args(ctx, args)
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the verb; raise ConfigError that names the nearest one."""
+        word = args[0]
+        if not (ctx.resilient_parsing or word.startswith("-") or self.get_command(ctx, word)):
+            from crpipe.config.loading import did_you_mean  # noqa: PLC0415 - no verb that is right needs it
+
+            near = did_you_mean(word, self.commands)
+            known = "crpipe --help and crpipe steps list all"
+            raise ConfigError(f"{ctx.command_path} {word}: no such verb; {known}{near}")
+        return super().resolve_command(ctx, args)
+
 
 # Verbs of earlier versions, and what does the same.
 SUCCESSORS = {

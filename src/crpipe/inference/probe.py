@@ -163,12 +163,13 @@ def probe_batch(
     *,
     anomaly: bool = False,
     profile: Path | None = None,
+    longest_s: float = math.inf,
 ) -> ProbeResult:
     """Train on one batch for some steps; raise TrainError at the first bad gradient with ``anomaly``.
 
-    profile: file for a trace of the first steps.
+    profile: file for a trace of the first steps. longest_s: after it, with the model built, one step is all.
     """
-    config = campaign.config
+    config, begun = campaign.config, time.monotonic()
     train, load, seed = config.train, config.load, config.seed
     use_threads(train.threads)
     world = World(0, 1, find_device(train.device))
@@ -204,6 +205,9 @@ def probe_batch(
             elif step == tail - 1:
                 meter.read(world)
             progress.update("probe", step + 1, steps)
+            if step == 0 and time.monotonic() - begun >= longest_s:
+                steps, warm_up = 1, 0
+                break
     last = meter.read(world) or first
     return ProbeResult(
         steps,
@@ -224,10 +228,7 @@ def measure_rate(campaign: Campaign, batch: ProbeBatch) -> Rate:
     ends = batch.events.multiplicity.cumsum(dtype=np.int64)
     some = max(1, int(np.searchsorted(ends, _MEASURED_ITEMS, side="right")))
     part = replace(batch, events=batch.events.part(0, min(some, len(batch.events))).copy())
-    begun = time.monotonic()
-    result = probe_batch(campaign, part, 1, NullProgress())
-    if time.monotonic() - begun < _MEASURED_S:
-        result = probe_batch(campaign, part, _MEASURED_STEPS, NullProgress())
+    result = probe_batch(campaign, part, _MEASURED_STEPS, NullProgress(), longest_s=_MEASURED_S)
     rate = campaign.config.train.ranks * result.events / (sum(result.parts_ms.values()) / 1000)
     return Rate(rate, f"{counted(result.steps, 'step')} on this machine")
 

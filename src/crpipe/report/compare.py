@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from crpipe.campaign.code import used_code
 from crpipe.campaign.records import Receipt, SkippedRange
+from crpipe.config.loading import check_choice
 from crpipe.config.plugins import called_now
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
@@ -17,25 +18,27 @@ from crpipe.core.files import read_json
 from crpipe.core.journal import JOURNAL_BYTES, tail
 from crpipe.core.paths import BEST, Paths
 from crpipe.core.records import skipped_names
-from crpipe.core.text import Column, measured, number, table
+from crpipe.core.text import Column, counted, measured, number, table
 from crpipe.report.evaluations import MODEL, every_evaluation
 from crpipe.report.figure_context import FigureContext, figures_of
 from crpipe.report.figure_style import COLOURS, new_figure, note, save, style
 from crpipe.report.series import VALIDATION, is_loss, pick, smoothed, smoothing, window_of
 from crpipe.report.verdicts import tolerance
-from crpipe.statistics.verdict import DIFFERS, SMALL, Difference
+from crpipe.statistics.verdict import DIFFERS, SMALL, Difference, levels
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from crpipe.core.journal import Row
     from crpipe.report.evaluations import Evaluation, MetricRow
 
-_WIDTH = 160
+_WIDTH = 10_000  # no column is cut
 _MOST_ROWS = 5000
 _MOST_PANELS = 12
-_PANEL = 2.2  # inches
+_PANEL, _LINE = 2.2, 0.25  # inches, of a panel and of a line of the legend
+_LETTERS = 100  # of a line of the legend
+_DASHES = ("-", "--", ":", "-.")  # of more runs than there are colours
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +51,12 @@ class RunFiles:
     """
 
     name: str
-    keys: Mapping[str, Any]
-    code: str
-    processes: int | None
-    receipts: tuple[Receipt, ...]
-    rows: tuple[Row, ...]
-    evaluation: Evaluation | None
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    code: str = "-"
+    processes: int | None = None
+    receipts: tuple[Receipt, ...] = ()
+    rows: tuple[Row, ...] = ()
+    evaluation: Evaluation | None = None
     skipped: tuple[str, ...] = ()
 
     @classmethod
@@ -123,9 +126,10 @@ class ComparedTable:
         return [*(table(self.columns, _WIDTH) if self.columns else ()), *self.notes]
 
 
-def compared_tables(runs: Sequence[RunFiles]) -> list[ComparedTable]:
-    """Tabulate what differs between runs: keys, sizes of the training, evaluations, validation."""
+def compared_tables(runs: Sequence[RunFiles], by: str = "", usual: str = "") -> list[ComparedTable]:
+    """Tabulate what differs between runs: rank, keys, sizes of the training, evaluations, validation."""
     return [
+        ranking(runs, by, usual),
         ComparedTable("keys that differ", *_keys(runs)),
         ComparedTable("training", _sizes(runs), [f"skipped: {name}" for name in runs[0].skipped]),
         ComparedTable("newest evaluation", *_metrics(runs)),
@@ -133,9 +137,9 @@ def compared_tables(runs: Sequence[RunFiles]) -> list[ComparedTable]:
     ]
 
 
-def render_comparison(runs: Sequence[RunFiles]) -> str:
-    """Write what differs between runs."""
-    lines = [line for each in compared_tables(runs) for line in _section(each.title, each.lines())]
+def render_tables(tables: Iterable[ComparedTable]) -> str:
+    """Write tables below each other."""
+    lines = [line for each in tables for line in _section(each.title, each.lines())]
     return "\n".join(lines).rstrip()
 
 
@@ -156,20 +160,25 @@ def plot_comparison(runs: Sequence[RunFiles], path: Path) -> Path:
     if not names:
         raise ConfigError(f"none of the runs {', '.join(curves)} has metrics to plot; train them first")
     window = window_of([row for run in runs for row in run.rows])
-    with style(), figures_of(FigureContext(f"runs {', '.join(curves)}")):
-        figure = new_figure(0.8 + _PANEL * len(names))
+    columns = max(1, min(6, _LETTERS // (6 + max(map(len, curves)))))
+    context = f"runs {', '.join(curves)}" if len(curves) <= columns else counted(len(curves), "run")
+    with style(), figures_of(FigureContext(context)):
+        figure = new_figure(0.8 + _LINE * -(-len(curves) // columns) + _PANEL * len(names))
         axes = figure.subplots(len(names), sharex=True, squeeze=False)[:, 0]
         for axis, name in zip(axes, names, strict=True):
-            for (run, series), colour in zip(curves.items(), COLOURS * len(curves), strict=False):
+            for index, (run, series) in enumerate(curves.items()):
                 if name not in series:
                     continue
+                colour, dashes = COLOURS[index % len(COLOURS)], _DASHES[index // len(COLOURS) % len(_DASHES)]
                 one = series[name]
                 mean = one if name.startswith(VALIDATION) else smoothed(one, window)
                 axis.plot(one.steps, one.values, color=colour, alpha=0.3, linewidth=0.7)
-                axis.plot(mean.steps, mean.values, color=colour, label=run)
+                axis.plot(mean.steps, mean.values, dashes, color=colour, label=run)
                 note(figure, name, run, step=one.steps, value=one.values, mean=mean.values)
             axis.set_title(name, loc="left")
-        axes[0].legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=6, borderaxespad=0.2)
+        lines = {line.get_label(): line for axis in axes for line in axis.get_lines()}
+        seen = [run for run in curves if run in lines]
+        figure.legend([lines[run] for run in seen], seen, loc="outside lower center", ncols=columns)
         axes[-1].set_xlabel(f"training step{smoothing(window)}")
         return save(figure, path)
 
@@ -202,12 +211,17 @@ _Parts = tuple[list[Column], list[str]]  # columns, and lines below them
 
 
 def _keys(runs: Sequence[RunFiles]) -> _Parts:
-    names = sorted({name for run in runs for name in run.keys})
-    changed = [name for name in names if len({_value(run.keys, name) for run in runs}) > 1]
+    changed = _changed(runs)
     if not changed:
         return [], ["none"]
     columns = [Column(run.name, [_value(run.keys, name) for name in changed]) for run in runs]
     return [Column("key", list(map(called_now, changed))), *columns], []
+
+
+def _changed(runs: Sequence[RunFiles]) -> list[str]:
+    """List the keys in which runs differ."""
+    names = sorted({name for run in runs for name in run.keys})
+    return [name for name in names if len({_value(run.keys, name) for run in runs}) > 1]
 
 
 def _value(keys: Mapping[str, Any], name: str) -> str:
@@ -252,29 +266,99 @@ def _sample(evaluation: Evaluation | None) -> str:
 
 
 def _better(metric: MetricRow, runs: Sequence[RunFiles]) -> str:
-    """Name the run with the best number, and say in a verdict's word how the next one differs from it.
+    """Name the run with the best number, and say in a verdict's word how the next one differs from it."""
+    scores = sorted(score for run in runs if (score := _score(run, metric.name)))
+    if len(scores) < 2:  # noqa: PLR2004 - nothing to compare with
+        return "-"
+    word = _difference(scores[1], scores[0], tolerance(metric)).word()
+    return scores[0].run if word == DIFFERS else f"{scores[0].run} ({word})" if word == SMALL else word
 
-    Not of tables: their numbers are those of different bins.
+
+# Which run is best, by one number.
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Score:
+    """The number by which a run is ranked: cost is smaller for a better one; error is nan where not known."""
+
+    cost: float
+    run: str
+    error: float
+    groups: int
+    text: str
+    tolerance: float
+
+
+def _score(run: RunFiles, name: str) -> _Score | None:
+    """Return a run's number, of its newest evaluation or the best loss of its validations.
+
+    None without a finite one, and for tables: their numbers are those of different bins.
     """
-    evaluated = [run.evaluation for run in runs if run.evaluation]
-    if any(metric.name in (one.record.tables or {}) for one in evaluated):
-        return "-"
-    ranked = []
-    for run in runs:
-        row = run.evaluation.rows.get(metric.name) if run.evaluation else None
-        if row is not None and MODEL in row.numbers:
-            value, error = row.numbers[MODEL]
-            distance = metric.distance(value)
-            if distance is not None and math.isfinite(distance):
-                assert run.evaluation is not None
-                groups = run.evaluation.record.groups or run.evaluation.record.events or 0
-                ranked.append((distance, run.name, math.nan if error is None else error, groups))
-    if len(ranked) < 2:  # noqa: PLR2004 - nothing to compare with
-        return "-"
-    (best, name, error, groups), (second, _, other, its) = sorted(ranked)[:2]
-    gap = Difference(second - best, math.hypot(error, other), min(groups, its), tolerance(metric))
-    word = gap.word()
-    return name if word == DIFFERS else f"{name} ({word})" if word == SMALL else word
+    row = run.evaluation.rows.get(name) if run.evaluation else None
+    if row is not None and run.evaluation is not None and MODEL in row.numbers:
+        value, error = row.numbers[MODEL]
+        cost, record = row.distance(value), run.evaluation.record
+        if cost is None or not math.isfinite(cost) or name in (record.tables or {}):
+            return None
+        groups = record.groups or record.events or 0
+        error = math.nan if error is None else error
+        return _Score(cost, run.name, error, groups, row.text(MODEL), tolerance(row))
+    losses = [row[VALIDATION + name] for row in run.rows if VALIDATION + name in row]
+    best = min(filter(math.isfinite, losses), default=math.inf)
+    is_known = name.endswith("/loss") and math.isfinite(best)
+    return _Score(best, run.name, math.nan, 0, measured(best), 0.0) if is_known else None
+
+
+def _difference(one: _Score, best: _Score, limit: float) -> Difference:
+    groups, error = min(one.groups, best.groups), math.hypot(one.error, best.error)
+    return Difference(one.cost - best.cost, error, groups, limit)
+
+
+def ranking(runs: Sequence[RunFiles], by: str = "", usual: str = "", *, keys: bool = False) -> ComparedTable:
+    """Rank runs by one number, the best first; keys: with those in which they differ beside it.
+
+    by: a metric of the evaluation, or a loss of the validation; empty: ``usual``, or the first that is there.
+    Runs without the number are last. Raise ConfigError for a number that no run has.
+    """
+    shown = [row for run in runs if run.evaluation for row in run.evaluation.shown()]
+    titles = {row.name: ", ".join(filter(None, (row.title, row.direction))) for row in shown}
+    for name in sorted({name.removeprefix(VALIDATION) for run in runs for name in run.validation()}):
+        titles.setdefault(name, f"best {VALIDATION}{name}, lower is better")
+    legal = [name for name in titles if any(_score(run, name) for run in runs)]
+    if by:
+        check_choice("--by", by, legal)
+    by = by or (usual if usual in legal else next(iter(legal), ""))
+    scores = sorted(score for run in runs if (score := _score(run, by)))
+    gaps = [_difference(each, scores[0], each.tolerance) for each in scores[1:]]
+    limits = levels([gap.chance for gap in gaps])
+    words = ["best", *(gap.word(limit) for gap, limit in zip(gaps, limits, strict=True))]
+    costs = [each.cost for each in scores]
+    cells = {
+        each.run: (str(1 + costs.index(each.cost)), each.text, word)
+        for each, word in zip(scores, words, strict=False)
+    }
+    order = [*cells, *(run.name for run in runs if run.name not in cells)]
+    rows = sorted(runs, key=lambda run: order.index(run.name))
+    ranks, texts, seen = zip(*(cells.get(run.name, ("-", "-", "-")) for run in rows), strict=True)
+    measures = [Column(by, texts)] if by else []
+    if any(math.isfinite(each.error) for each in scores):
+        measures.append(Column("beside the best", seen))
+    measures.append(Column("evaluated", [run.evaluation.name if run.evaluation else "-" for run in rows]))
+    title = f"ranked by {titles[by]}" if by else "not ranked: no run has a number to rank it by"
+    columns = [Column("", ranks, right=True), *_run_columns(rows, measures, keys=keys)]
+    return ComparedTable(title, columns, [])
+
+
+def runs_table(runs: Sequence[RunFiles], title: str) -> ComparedTable:
+    """Tabulate runs with the keys in which they differ, one a line."""
+    return ComparedTable(title, _run_columns(runs, keys=True), [])
+
+
+def _run_columns(runs: Sequence[RunFiles], more: Iterable[Column] = (), *, keys: bool) -> list[Column]:
+    links = Column("links", [str(len(run.receipts)) for run in runs], right=True)
+    changed = _changed(runs) if keys else []
+    values = [Column(called_now(name), [_value(run.keys, name) for run in runs]) for name in changed]
+    return [Column("run", [run.name for run in runs]), *more, links, *values]
 
 
 def _validation(runs: Sequence[RunFiles]) -> _Parts:

@@ -72,20 +72,20 @@ LETTERS = {
 
 
 def write_page(
-    state: CampaignState, path: Path, *, short: bool = False, other: RunFiles | None = None
+    state: CampaignState, path: Path, *, short: bool = False, others: Sequence[RunFiles] = ()
 ) -> Path:
     """Write the page to ``path``, atomically; return the path."""
-    write_text(path, render_page(state, path.parent, short=short, other=other))
+    write_text(path, render_page(state, path.parent, short=short, others=others))
     return path
 
 
 def render_page(
-    state: CampaignState, folder: Path | None = None, *, short: bool = False, other: RunFiles | None = None
+    state: CampaignState, folder: Path | None = None, *, short: bool = False, others: Sequence[RunFiles] = ()
 ) -> str:
     """Return the page as one HTML document; raise DataError when a file that it reads is damaged.
 
     folder: where the page will be; without it there are no links to logs and figures. short: without what
-    only a finished campaign needs, and loaded again every minute. other: a run that is shown beside this one.
+    only a finished campaign needs, and loaded again every minute. others: runs to show beside this one.
     """
     campaign, newest = state.campaign, next(evaluations(state.campaign), None)
     attempts = attempts_of(campaign.paths)
@@ -135,7 +135,7 @@ def render_page(
         "number": number,
         "staged": staged,
     }
-    return _template().render(tree if short else tree | _whole(state, attempts, newest, folder, other))
+    return _template().render(tree if short else tree | _whole(state, attempts, newest, folder, others))
 
 
 def _whole(
@@ -143,26 +143,26 @@ def _whole(
     attempts: Sequence[JobAttempt],
     newest: Evaluation | None,
     folder: Path | None,
-    other: RunFiles | None,
+    others: Sequence[RunFiles],
 ) -> dict[str, Any]:
     """Return what only the whole page shows: origin, inputs, sums, jobs, figures, configuration, versions."""
     ended = [each for each in attempts if each.end is not None][-_MOST_BARS:]
     campaign = state.campaign
     samples = input_samples(campaign)
-    another = None if other is None or other.evaluation is None else other.evaluation.path.parent
-    runs = [] if other is None else [RunFiles.read(campaign.paths), other]
+    folders = {one.name: one.evaluation.path.parent for one in others if one.evaluation}
+    runs = [RunFiles.read(campaign.paths), *others] if others else []
     return {
         "origin": list(origin(campaign, samples)),
         "inputs": list(input_charts(campaign, samples)),
-        "other": "" if other is None else other.name,
-        "compared": compared_tables(runs) if runs else [],
+        "others": ", ".join(one.name for one in others),
+        "compared": compared_tables(runs, usual=campaign.config.train.monitor) if runs else [],
         "sums": list(_sums(state)),
         "lanes": lanes_of(ended),
         "begun": moment(min((each.start for each in ended), default=0.0)),
         "ended": moment(max((each.end or 0.0 for each in ended), default=0.0)),
         "usage": [usage.cells() for usage in usage_of(state.campaign.paths)],
         "failures": list(_failures(attempts)),
-        "pictures": [] if newest is None else list(pictures(campaign, newest.path.parent, folder, another)),
+        "pictures": [] if newest is None else list(pictures(campaign, newest.path.parent, folder, folders)),
         "keys": configured_keys(state.campaign.config),
         "versions": versions(),
     }

@@ -1,4 +1,4 @@
-"""What the page shows for a paper: what was trained on what, spectra of its inputs, captions, another run."""
+"""What the page shows for a paper: what was trained on what, spectra of its inputs, captions, other runs."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def captions(workload: str) -> Mapping[str, str]:
     return {str(name): str(text) for name, text in texts.items()} if isinstance(texts, dict) else {}
 
 
-# Figures of the evaluation, embedded, with those of another run beside them.
+# Figures of the evaluation, embedded, with those of other runs beside them.
 
 _MOST_FIGURES = 16
 _MOST_FIGURE_BYTES = 1 << 20  # a larger one is named, not shown
@@ -209,33 +209,33 @@ _KINDS = {".svg": "svg+xml", ".png": "png"}
 class Picture:
     """A figure of an evaluation: its name, what it shows, its data URI (empty where it is too large).
 
-    links: of its files, as format and address. other: the data URI of the same figure of another run.
+    links: of its files, as format and address. others: runs, and data URIs of the same figure.
     """
 
     name: str
     caption: str
     source: str
     links: tuple[tuple[str, str], ...] = ()
-    other: str = ""
+    others: tuple[tuple[str, str], ...] = ()
 
 
 def pictures(
-    campaign: Campaign, figures: Path, page: Path | None, other: Path | None = None
+    campaign: Campaign, figures: Path, page: Path | None, others: Mapping[str, Path] | None = None
 ) -> Iterator[Picture]:
     """Yield an evaluation's first figures, and how its numbers changed over the links where this is plotted.
 
-    figures: folder of the evaluation; other: that of the other run. page: folder of the page, for links.
+    figures: folder of the evaluation; others: those of other runs. page: folder of the page, for links.
     """
     words = captions(campaign.config.train.workload)
     for path in islice(sorted(figures.glob("*.svg")), _MOST_FIGURES):
-        beside = other / path.name if other is not None else None
+        beside = {run: folder / path.name for run, folder in (others or {}).items()}
         name = path.stem.replace("_", " ")
         yield Picture(
             name[0].upper() + name[1:],
             words.get(path.stem, ""),
             embedded(path),
             tuple(_links(path, page)),
-            embedded(beside) if beside is not None and beside.is_file() else "",
+            tuple((run, embedded(file)) for run, file in beside.items() if file.is_file()),
         )
     evaluated = list(evaluations(campaign))
     if len(evaluated) > 1:

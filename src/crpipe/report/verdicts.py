@@ -150,7 +150,8 @@ def _differences(evaluation: Evaluation, row: MetricRow) -> list[Part]:
 def _of_bin(row: BinRow, metric: MetricRow, groups: int) -> Part:
     value, error = (math.inf if each is None else each for each in (row.value, row.error))
     one = Difference(value - row.ideal, error, groups, tolerance(metric), two_sided=True, p=row.p)
-    return row.bin, f"{row.kind} {measured(value, error)}{_unit(metric)}", one
+    text = f"{row.kind} {measured(value, error)}{_unit(metric)}"
+    return row.bin, "none is real" if math.isinf(value) else text, one
 
 
 def _unit(row: MetricRow) -> str:

@@ -141,7 +141,11 @@ def run_workflow(request: RunRequest, progress: Progress) -> int:
     if WATCHED in os.environ:
         return _run_watched(request, progress)
     if request.pause_s or (config.ranges.on_failure == "skip" and not request.dry_run):
-        return keep_trying(request, progress)
+        stop = StopRequest()
+        code = keep_trying(request, progress, stop)
+        if stop.number:
+            progress.message(f"Stopped as asked; continue with: {shlex.join(request.typed)}")
+        return code
     RUN.typed = request.typed
     if not request.dry_run:
         end_early(head_stop())
@@ -247,12 +251,12 @@ def _run_watched(request: RunRequest, progress: Progress) -> int:
         RUN.write_report()
 
 
-def keep_trying(request: RunRequest, progress: Progress) -> int:
-    """Run the workflow again and again after failures that may pass; return the exit code of the last one.
+def keep_trying(request: RunRequest, progress: Progress, stop: StopRequest) -> int:
+    """Run the workflow, again and again after failures that may pass; return the exit code of the last one.
 
     At once, and without --keep-trying, too, where all that failed are ranges that are skipped now.
     """
-    stop, policy = StopRequest(), RetryPolicy(request.pause_s)
+    policy = RetryPolicy(request.pause_s)
     targets: tuple[str, ...] = ()
     stop.listen(HEAD_SIGNALS)
     while True:
@@ -269,7 +273,6 @@ def keep_trying(request: RunRequest, progress: Progress) -> int:
             progress.message(f"trying again in {duration(pause_s)}, at {at}; Ctrl-C stops this")
             _pause(pause_s, stop)
         if stop.number:
-            progress.message(f"Stopped as asked; continue with: {shlex.join(request.typed)}")
             return stop.exit_code
         if not (pause_s or again):
             break

@@ -10,7 +10,7 @@ from crpipe.core.errors import ConfigError
 
 def test_events_of_the_command_line_become_a_table_beside_the_result(tmp_path):
     path = write_events(["energy=1e6, angle=0.3", "angle=0.1,energy=2"], tmp_path / "made.parquet")
-    assert path == tmp_path / "made.parquet.events.csv"
+    assert path == tmp_path / ".made.parquet.events.csv"
     assert path.read_text() == "energy,angle\n1e6,0.3\n2,0.1\n"
 
 

@@ -92,6 +92,16 @@ def test_a_verb_of_an_earlier_version_names_its_successor(call, name):
     assert {*words} <= {*COMMANDS}
 
 
+@pytest.mark.parametrize(
+    ("words", "near"),
+    [("paln", "; did you mean plan?"), ("config chek", "; did you mean check?"), ("qqq", "")],
+)
+def test_a_verb_that_is_none_names_the_nearest(call, words, near):
+    ended, out, err = call(*words.split(), "--json")
+    assert (ended, out) == (2, "")
+    assert err == f"crpipe: crpipe {words}: no such verb; crpipe --help and crpipe steps list all{near}\n"
+
+
 def test_the_page_of_all_commands_has_a_section_for_each():
     page = runpy.run_path(str(REPOSITORY / "docs" / "commands.py"))["manual"](get_command(app))
     assert [name for name in VERBS if f"\n### `crpipe {name}`\n" not in page] == []

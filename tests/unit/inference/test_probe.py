@@ -8,6 +8,7 @@ from crpipe.core.errors import ConfigError, CrpipeError, DeviceMemoryError
 from crpipe.core.text import NullProgress
 from crpipe.inference import probe as module
 from crpipe.inference.probe import PhaseLoss, probe_batch, read_batch, render_probe
+from crpipe.train.state import TrainState
 from crpipe.train.workload import OptimizerSpec, Phase
 from toy import RANGES, Toy, ToyOptions, toy_config
 
@@ -72,8 +73,10 @@ def test_the_loss_falls_the_time_has_parts_and_nothing_is_written(tmp_path):
 
 def test_where_a_step_takes_long_the_first_is_the_measurement(tmp_path, monkeypatch):
     campaign = open_campaign(tmp_path, "Fitted")
-    batch = read_batch(campaign, (), "")
+    batch, built = read_batch(campaign, (), ""), []
+    monkeypatch.setattr(module, "TrainState", lambda *given: built.append(given) or TrainState(*given))
     assert module.measure_rate(campaign, batch).where == "4 steps on this machine"
+    assert len(built) == 1  # a large model takes minutes
     monkeypatch.setattr(module, "_MEASURED_S", 0.0)
     rate = module.measure_rate(campaign, batch)
     assert rate.where == "1 step on this machine"

@@ -13,7 +13,7 @@ from crpipe.check.findings import CheckReport, read_agreed
 from crpipe.core.files import write_json
 from crpipe.core.paths import OUTLIERS
 from crpipe.core.text import json_text
-from crpipe.report.compare import read_runs, render_comparison
+from crpipe.report.compare import compared_tables, read_runs, render_tables
 from crpipe.report.estimates import SourceLook
 from crpipe.report.notify import subject_of
 from crpipe.report.plan import describe_plan
@@ -132,7 +132,7 @@ def test_what_was_skipped_is_told_wherever_a_person_or_a_program_looks(files):
     for text in (
         render_status(files.state, 200),
         "\n".join(line for _, lines in files.plan().entries() for line in lines),
-        render_comparison(read_runs(files.paths, [files.paths.run])),
+        render_tables(compared_tables(read_runs(files.paths, [files.paths.run]))),
     ):
         assert told in text
     assert "│ skipped       0002000-0002999 (10 files, 400 MiB)" in render_summary(files.state)

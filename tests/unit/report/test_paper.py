@@ -108,10 +108,10 @@ def test_another_run_is_shown_beside_this_one(files, tmp_path):
         figure(made, "lateral.svg", text)
     files.evaluated(files.name(1), {"auc_event": 0.6, "auc_event_error": 0.01})
     (files.paths.evaluation(files.name(1)) / "lateral.svg").write_text("<svg/>")
-    (beside,) = read_runs(files.paths, ["other"])
-    page = render_page(files.state, other=beside)
-    assert "Beside run other" in page
+    page = render_page(files.state, others=read_runs(files.paths, ["other"]))
+    assert "<h2>Beside other</h2>" in page
+    assert "<h3>ranked by AUC of events, best near 0.5</h3>" in page
     assert "<td>model.critic_learning_rate</td>" in page
     assert "<td>0.700 ± 0.010</td>" in page
     assert page.count('alt="Lateral') == 2
-    assert "Beside run" not in write_page(files.state, tmp_path / "page.html").read_text()
+    assert "Beside" not in write_page(files.state, tmp_path / "page.html").read_text()

@@ -321,7 +321,7 @@ def test_a_workflow_that_is_killed_goes_on_with_the_targets_it_had(request_, mon
 
     monkeypatch.setattr(module, "_attempt", killed)
     monkeypatch.setattr(module, "_pause", lambda *_: None)
-    assert module.keep_trying(replace(request_, pause_s=0.01), NullProgress()) == 0
+    assert module.keep_trying(replace(request_, pause_s=0.01), NullProgress(), module.StopRequest()) == 0
     assert asked == [(), ("a",), ("a",)]
 
 
