@@ -38,7 +38,7 @@ RUN_BY = {
     # Its `sh` blocks are not run; this test reads the reason and the date after each.
     "docs/install.md": dict.fromkeys(("bash", "sh"), "tests/unit/test_docs_install.py"),
     "docs/migration.md": dict.fromkeys(("yaml", "bash"), "tests/unit/test_docs_migration.py"),
-    "docs/operations.md": {"bash": OPERATIONS},
+    "docs/operations.md": {"bash": OPERATIONS, "yaml": HERE},
     "docs/own-data.md": {"python": "tests/unit/test_docs_own_data.py"}
     | dict.fromkeys(("yaml", "bash"), STEPS),
     "docs/pelican.md": {"yaml": HERE},
