@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import re
@@ -180,6 +181,8 @@ def main(tool: str, end_s: str) -> None:
     rows: SimpleQueue[Any] = SimpleQueue()
     threading.Thread(target=_read, args=[rows, float(end_s)], daemon=True).start()
     run, keys, folder = rows.get()
+    with contextlib.suppress(OSError):  # a file system without locks
+        fcntl.flock(sys.stdout, fcntl.LOCK_EX)  # the client of a killed job may still send its last rows
     with _CLIENTS[tool](run, keys, Path(folder)) as log:
         while (row := rows.get()) is not None:
             log(*row)

@@ -110,11 +110,13 @@ def test_a_training_has_the_same_checkpoint_and_one_run_in_the_tool(tmp_path, to
 
 @both
 def test_a_killed_training_loses_no_row_and_the_next_goes_on_in_its_run(tmp_path, tool):
-    words = [sys.executable, "-c", KILLED, tool, tmp_path]
+    words, clients = [sys.executable, "-c", KILLED, tool, tmp_path], []
     for _ in range(2):
         killed = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)
         assert killed.returncode == -signal.SIGKILL
-        wait_for_the_end_of(int(killed.stdout))
+        clients.append(int(killed.stdout))
+    for client in clients:
+        wait_for_the_end_of(client)
     steps, runs = steps_of(tmp_path, tool)
     assert ({*steps}, runs) == ({*range(1, 11)}, 1)
     assert tool == "wandb" or steps == [*range(1, 11)]
