@@ -32,7 +32,7 @@ BUDGET = {
     "split": (14, 3655),
     "loading": (5, 1145),
     "report": (23, 5775),
-    "train": (19, 4615),
+    "train": (20, 4805),
     "inference": (15, 3265),
     "statistics": (6, 870),
     "check": (7, 1720),

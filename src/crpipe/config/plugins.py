@@ -29,7 +29,7 @@ _EXAMPLES = {
     "source.reader": "mylab.hits:HitReader",
     "source.simulator": "mylab.simulation:HitSimulator",
     "train.workload": "mylab.model:HitWorkload",
-    "train.loggers": "mylab.logging:HitLogger",
+    "train.loggers": "mylab.logging:HitLogger; or wandb, or mlflow",
 }
 _SUFFIX = "Options"
 

@@ -390,7 +390,7 @@ class TrainSection(Section):
         ge=0,
     )
     loggers: tuple[str, ...] = key(
-        (), "what else gets the metrics, each as module:Name, for example a client of W&B or MLflow"
+        (), "what else gets the metrics: wandb, mlflow, or a class of yours as module:Name"
     )
     stop_loss: float = key(
         1000.0,

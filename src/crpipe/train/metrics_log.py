@@ -24,6 +24,7 @@ from crpipe.config.plugins import find_class
 from crpipe.core.causes import is_present, plugin_errors
 from crpipe.core.errors import MachineError, PluginError
 from crpipe.core.files import atomic_write, disk_errors, sync
+from crpipe.train.trackers import included_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -190,7 +191,7 @@ def _records(path: Path) -> Iterator[bytes]:
 
 KEY = "train.loggers"
 MOST_WAITING = 1000  # rows for one logger; the oldest is dropped
-CLOSE_S = 10.0
+CLOSE_S = 60.0
 _TOTALS = ("events", "items", "skipped")
 
 
@@ -221,12 +222,12 @@ class Logger(Protocol):
         """Log the metrics of one log interval, or of one validation (``validation/…``)."""
 
     def close(self) -> None:
-        """Send what is left; the job waits for it at most 10 s."""
+        """Send what is left; the job waits for it at most a minute."""
 
 
 def find_loggers(names: Sequence[str]) -> dict[str, Callable[[LoggedRun], Logger]]:
-    """Import the classes that train.loggers names; raise ConfigError when one cannot be."""
-    return {name: find_class(KEY, name) for name in names}
+    """Import the classes that train.loggers names; raise ConfigError when one cannot be, or MissingExtra."""
+    return {name: included_logger(name) or find_class(KEY, name) for name in names}
 
 
 class Loggers:
@@ -253,7 +254,7 @@ class Loggers:
         self._report()
 
     def close(self) -> None:
-        """End all loggers; wait at most 10 s for all of them together."""
+        """End all loggers; wait at most a minute for all of them together."""
         deadline = time.monotonic() + CLOSE_S
         for thread in self._threads:
             thread.rows.put(None)
