@@ -126,6 +126,20 @@ def test_the_inpainter_starts_from_the_autoencoder_and_is_judged_and_exported(ca
     assert (tmp_path / "model" / "inpainter.onnx").exists()
 
 
+def test_dead_sensors_are_compared_in_one_command_by_number_depth_and_method(campaign):
+    folder = campaign / "runs/gammas/evaluation" / LINK
+    with (folder / "dead_sensors.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    numbers = {float(row["dead"]) for row in rows}
+    assert {round(each - min(numbers)) for each in numbers} == {0, 50, 200}
+    assert {row["curve"] for row in rows} == {"raw", "neighbours", "solid_angle", "inpainted"}
+    assert {row["panel"].partition(", w")[2] for row in rows} == {" < 2 cm", " ≥ 2 cm"}
+    values = read_json(folder / "metrics.json")["values"]
+    assert values["energy_bias_dead_200_neighbours"] != values["energy_bias_dead_200_raw"]
+    predicted = pq.read_table(folder / "predictions.parquet")
+    assert (predicted["dead_200_inpainted_energy_gev"] != predicted["dead_200_raw_energy_gev"]).sum()
+
+
 def test_the_inpainter_lists_each_found_sensor_once(campaign, tmp_path):
     with uproot.open(campaign / "found.root") as file:
         found = file["predictions"].arrays(library="np")

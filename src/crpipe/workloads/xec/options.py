@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from crpipe.config.sections import Section, key
 from crpipe.workloads.xec.layout import TRUTHS, Truth
@@ -88,9 +88,25 @@ class RegressorOptions(EncoderOptions):
         "their histograms come from the split (split.histograms)",
     )
     reweight_most: float = option(10.0, "largest weight of an event, over the mean weight", ge=1)
+    dead_sensors: tuple[Annotated[int, Field(ge=0, le=4000)], ...] = key(
+        (),
+        "evaluate and predict take so many more valid sensors for dead, each number by itself, and fill all "
+        "dead ones by each method, to compare: [0, 50, 200]; may change later",
+        "site",
+    )
+    dead_list: str = key(
+        "", "the same with the sensors of this file, a list as source.tables.dead; may change later", "site"
+    )
+    dead_inpainter: str = key(
+        "", "checkpoint or receipt of the Inpainter that fills dead sensors, too; may change later", "site"
+    )
 
     @model_validator(mode="after")
     def _tasks_fit(self) -> Self:
+        if self.dead_inpainter and not (self.dead_sensors or self.dead_list):
+            raise ValueError(
+                "dead_inpainter: nothing asks for dead sensors; set dead_sensors, for example [0, 50, 200]"
+            )
         if not self.tasks:
             raise ValueError(f"tasks: name at least one of {', '.join(TRUTHS)}")
         wrong = [name for name, task in self.tasks.items() if task.log and name != "energy"]
