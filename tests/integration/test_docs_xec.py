@@ -126,6 +126,21 @@ def test_the_inpainter_starts_from_the_autoencoder_and_is_judged_and_exported(ca
     assert (tmp_path / "model" / "inpainter.onnx").exists()
 
 
+def test_an_inpainter_is_judged_on_measured_events_face_by_face(campaign):
+    (path,) = (campaign / "runs/measured/evaluation").glob("*/metrics.json")
+    found = read_json(path)
+    assert (found["part"], found["events"]) == ("validation", EVENTS)
+    faces = ("inner", "outer", "us", "ds", "top", "bottom")
+    values = found["values"]
+    assert all(
+        values[f"{method}_mae_{face}_error"] > 0 for method in ("photons", "neighbours") for face in faces
+    )
+    with (path.parent / "hidden_sensors.csv").open() as file:
+        counts = {row["face"]: int(row["sensors"]) for row in csv.DictReader(file) if row["face"]}
+    assert counts == {face: EVENTS * (10 if face == "inner" else 1) for face in faces}
+    assert (path.parent / "found_sensors.svg").exists()
+
+
 def test_dead_sensors_are_compared_in_one_command_by_number_depth_and_method(campaign):
     folder = campaign / "runs/gammas/evaluation" / LINK
     with (folder / "dead_sensors.csv").open() as file:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from crpipe.config.sections import Section, key
-from crpipe.workloads.xec.layout import TRUTHS, Truth
+from crpipe.workloads.xec.layout import TRUTHS, Face, Truth
 
 option = partial(key, scope="train")
 
@@ -153,6 +153,12 @@ class InpainterOptions(MaskedOptions):
         "site",
         ge=0,
         lt=1,
+    )
+    predict_hidden: dict[Face, Annotated[int, Field(ge=1)]] = key(
+        {},
+        "evaluate and predict hide so many valid sensors of each face, others on none, in place of "
+        "predict_mask: {inner: 10, outer: 1}; may change later",
+        "site",
     )
 
     @model_validator(mode="after")

@@ -14,9 +14,12 @@ from crpipe.workloads.xec.scoring.baseline import LIGHT_CM_PER_NS
 from crpipe.workloads.xec.sensors import FACE_IDS, FACES, INNER_RADIUS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from crpipe.events.batch import Events
+    from crpipe.workloads.xec.layout import Face
     from crpipe.workloads.xec.options import CodecOptions
 
 CURVES = ("log1p", "sqrt", "linear")
@@ -250,3 +253,19 @@ def hidden_sensors(
     order = np.sort(keys, axis=1)
     limit = np.take_along_axis(order, np.minimum(number, SENSORS - 1)[:, None], axis=1)
     return (keys < limit) & valid
+
+
+def hidden_by_face(
+    sensors: NDArray[np.float32], shares: Mapping[Face, NDArray[np.float64]], seed: tuple[int, ...]
+) -> NDArray[np.bool_]:
+    """Choose a share, or from 1 on a number, of the valid sensors of each face that is named: [N, 4760].
+
+    shares: [N] of each face; see ``hidden_sensors``.
+    """
+    hidden = np.zeros(sensors.shape[:2], bool)
+    for face, share in shares.items():
+        part = sensors[:, FACE_IDS[face]]
+        alive = np.maximum((part[..., PHOTONS_VALID] > 0).sum(axis=1), 1)
+        of_alive = np.where(share < 1, share, share / alive)
+        hidden[:, FACE_IDS[face]] = hidden_sensors(part, of_alive, (*seed, FACES.index(face)))
+    return hidden

@@ -13,7 +13,12 @@ import torch
 from crpipe.author import Metric, OptimizerSpec, Workload, cut_lists
 from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, SENSOR, TIME, TIME_VALID
 from crpipe.workloads.xec.models.decoder import Found, MaskedModel
-from crpipe.workloads.xec.models.features import hidden_sensors, sensors_of, without_channels
+from crpipe.workloads.xec.models.features import (
+    hidden_by_face,
+    hidden_sensors,
+    sensors_of,
+    without_channels,
+)
 from crpipe.workloads.xec.models.heads import smooth_l1
 from crpipe.workloads.xec.options import InpainterOptions, MaskedAutoencoderOptions
 from crpipe.workloads.xec.scoring import hidden as inpainted
@@ -181,15 +186,17 @@ class MaskedWorkload(Workload, Generic[Options]):
         """Hide sensors, find them and the dead ones, and measure how well: see hidden_sensor_columns."""
         sensors = sensors_of(events)
         seed = (int(torch.randint(2**31, (1,), generator=generator, device=generator.device).item()),)
-        shares = self.shares(len(events), np.random.default_rng(seed), evaluated=True)
-        hidden = np.zeros(sensors.shape[:2], bool)
-        if shares.any():
-            hidden = hidden_sensors(sensors, shares, seed)
+        hidden = self.hidden_to_compare(sensors, seed)
         device = next(model.parameters()).device
         shown = visible(torch.from_numpy(sensors).to(device), torch.from_numpy(hidden).to(device))
         result: Found = model(shown)
         photons, time = result.photons.cpu().numpy(), result.time_ns.cpu().numpy()
         return hidden_sensor_columns(sensors, hidden, photons, time, partial(self.averages, sensors))
+
+    def hidden_to_compare(self, sensors: NDArray[np.float32], seed: tuple[int, ...]) -> NDArray[np.bool_]:
+        """Choose what evaluation and prediction hide and find again: [N, 4760]."""
+        shares = self.shares(len(sensors), np.random.default_rng(seed), evaluated=True)
+        return hidden_sensors(sensors, shares, seed) if shares.any() else np.zeros(sensors.shape[:2], bool)
 
     def averages(self, sensors: NDArray[np.float32], wanted: NDArray[np.bool_]) -> Columns:
         """Estimate wanted sensors [N, 4760] from their neighbours: {name: in the order of nonzero}."""
@@ -205,6 +212,15 @@ class MaskedWorkload(Workload, Generic[Options]):
         """Score the hidden sensors; see scoring.hidden."""
         return inpainted.score(truth, prediction, folder)
 
+    def shown(self, truth: Events, prediction: Columns) -> NDArray[np.integer[Any]]:  # noqa: ARG002
+        """Choose the events whose hidden sensors were found worst."""
+        return inpainted.worst(prediction)
+
+    def show(self, model: nn.Module, events: Events, prediction: Columns, folder: Path) -> dict[str, float]:  # noqa: ARG002
+        """Draw these events, as seen and as found."""
+        inpainted.draw_worst(events, prediction, folder)
+        return {}
+
 
 class MaskedAutoencoder(MaskedWorkload[MaskedAutoencoderOptions]):
     """Hides most of an event, so that the encoder has to learn what light looks like."""
@@ -217,11 +233,22 @@ class MaskedAutoencoder(MaskedWorkload[MaskedAutoencoderOptions]):
 class Inpainter(MaskedWorkload[InpainterOptions]):
     """Finds a few hidden sensors as it finds dead ones."""
 
+    def __init__(self, options: InpainterOptions) -> None:
+        super().__init__(options)
+        self.metrics = inpainted.METRICS + inpainted.by_face(tuple(options.predict_hidden))
+
     def shares(self, events: int, random: np.random.Generator, *, evaluated: bool) -> NDArray[np.float64]:
         """Draw shares evenly between the two limits, or take that of evaluation and prediction: [N]."""
         if evaluated:
             return np.full(events, self.options.predict_mask)
         return random.uniform(self.options.mask_least, self.options.mask_most, events)
+
+    def hidden_to_compare(self, sensors: NDArray[np.float32], seed: tuple[int, ...]) -> NDArray[np.bool_]:
+        """Hide the numbers of ``predict_hidden`` on each face, or else ``predict_mask``: [N, 4760]."""
+        numbers = self.options.predict_hidden
+        if not numbers:
+            return super().hidden_to_compare(sensors, seed)
+        return hidden_by_face(sensors, {face: np.full(len(sensors), n) for face, n in numbers.items()}, seed)
 
     def table(self, events: Events, prediction: Columns) -> pa.Table:
         """Return one row for each found sensor; see hidden_sensor_table."""

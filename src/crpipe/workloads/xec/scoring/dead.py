@@ -235,7 +235,7 @@ def _figure(truth: Mapping[str, Any], prediction: Mapping[str, Any], tasks: Coll
     cases = list(_cases(prediction))
     for axis, (number, depth) in zip(axes.flat, panels, strict=True):
         _, title, unit = _NUMBERS[number]
-        for place, method in enumerate(METHODS):
+        for index, method in enumerate(METHODS):
             points = []
             for case in (each for each in cases if each.method == method):
                 statistic = _numbers(truth, prediction, case, depth, tasks).get(number)
@@ -244,7 +244,7 @@ def _figure(truth: Mapping[str, Any], prediction: Mapping[str, Any], tasks: Coll
                     points.append((many.mean(), *value_and_error(statistic, np.arange(len(many)))))
             if points:
                 dead, value, error = np.array(sorted(points)).T
-                line = {"marker": _MARKERS[place], "markersize": 4, "color": style.COLOURS[place]}
+                line = {"marker": _MARKERS[index], "markersize": 4, "color": style.COLOURS[index]}
                 axis.errorbar(dead, value, np.nan_to_num(error), label=METHODS[method], **line)
                 style.note(figure, f"{title}{_DEPTHS[depth]}", method, dead=dead, value=value, error=error)
         axis.set(title=f"{title}{_DEPTHS[depth]}", ylabel=unit)

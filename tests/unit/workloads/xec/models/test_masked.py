@@ -18,7 +18,7 @@ from crpipe.workloads.xec.models.masked import (
     visible,
 )
 from crpipe.workloads.xec.scoring.baseline import neighbour_average, solid_angle_average
-from crpipe.workloads.xec.sensors import face_of
+from crpipe.workloads.xec.sensors import FACE_IDS, FACES, face_of
 from xenon_models import PLACES, WORKLOADS, build, collate, loss, predict, validate, with_items, workload
 from xenon_toy import make_gammas
 
@@ -333,3 +333,30 @@ def test_rows_are_those_of_the_reference_in_its_units(listed):
     for name in ("truth_npho", "truth_time", "error_npho", "error_time"):
         assert np.isnan(np.array(table[name])[dead]).all()
     assert np.isfinite(np.array(table["error_npho"])[~dead]).all()
+
+
+def test_a_number_of_each_face_is_hidden_the_same_for_the_same_seed():
+    made, model = build("Inpainter", predict_hidden={"inner": 10, "top": 1})
+
+    def kill_a_face(items):
+        items[:, FACE_IDS["top"]] = 0
+
+    events = with_items(GAMMAS, kill_a_face)
+    first, again, other = (predict(made, model, events, seed) for seed in (1, 1, 2))
+    faces = np.array(FACES)[face_of()]
+    for prediction, expected in ((first, [0] * 4), (predict(made, model, GAMMAS), [1] * 4)):
+        lists = zip(prediction["sensor_id"], prediction["kind"], strict=True)
+        hidden = [ids[kind == HIDDEN] for ids, kind in lists]
+        assert [(faces[ids] == "inner").sum() for ids in hidden] == [10] * 4
+        assert [(faces[ids] == "top").sum() for ids in hidden] == expected
+        assert {face for ids in hidden for face in faces[ids]} <= {"inner", "top"}
+    one, same, another = (np.concatenate(each["sensor_id"]) for each in (first, again, other))
+    assert np.array_equal(one, same)
+    assert not np.array_equal(one, another)
+    assert [each.name for each in made.metrics[-6:]] == [
+        f"{method}_mae_{face}"
+        for face in ("inner", "top")
+        for method in ("photons", "neighbours", "solid_angle")
+    ]
+    with pytest.raises(ValidationError, match="outer"):
+        InpainterOptions(predict_hidden={"middle": 1})
