@@ -165,7 +165,12 @@ class MaskedWorkload(Workload, Generic[Options]):
         of_photons = _mean(smooth_l1(result.photons_encoded - photons, self.options.beta), hidden)
         timed = hidden & (sensors[..., TIME_VALID] > 0)
         of_time = _mean(smooth_l1(result.time_encoded - time, self.options.beta), timed)
-        shown = {"photons_loss": of_photons.detach().mean(), "time_loss": of_time.detach().mean()}
+        share = hidden.sum() / (sensors[..., PHOTONS_VALID] > 0).sum().clamp_min(1)  # dead ones do not count
+        shown = {
+            "photons_loss": of_photons.detach().mean(),
+            "time_loss": of_time.detach().mean(),
+            "mask_ratio": share,
+        }
         return (of_photons + self.options.time_weight * of_time).mean(), shown
 
     def validate(self, model: nn.Module, events: Events, generator: torch.Generator) -> Columns:  # noqa: ARG002

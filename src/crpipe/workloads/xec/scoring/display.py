@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv
 import torch
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import AsinhNorm
 from matplotlib.transforms import AffineDeltaTransform
 
+from crpipe.core.files import atomic_write
 from crpipe.report import figure_style as style
 from crpipe.workloads.common import elementary
 from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, TIME, TRUTH
@@ -203,6 +206,13 @@ def draw_worst(events: Events, prediction: Columns, tasks: Sequence[Truth], fold
     sensors = sensors_of(events)[:count]
     titles = [_title(events, prediction, tasks, at) for at in range(count)]
     draw_events(folder / "worst_events.svg", sensors[..., PHOTONS], sensors[..., PHOTONS_VALID], titles)
+    names = [field.name for task in tasks for field in TRUTH[task]]
+    columns = {name: events.columns[name] for name in ("run", "event")}
+    for name in names:
+        columns |= {f"true_{name}": events.columns[name], name: prediction[name]}
+    listed = {name: np.asarray(values)[:count] for name, values in columns.items()}
+    with atomic_write(folder / "worst_list.csv") as part:
+        pyarrow.csv.write_csv(pa.table(listed), part)
 
 
 def _title(events: Events, prediction: Columns, tasks: Sequence[Truth], at: int) -> str:
@@ -216,7 +226,7 @@ def _title(events: Events, prediction: Columns, tasks: Sequence[Truth], at: int)
 
 
 def saliency(model: GammaModel, events: Events, folder: Path) -> dict[str, float]:
-    """Measure and draw which faces each task depends on: |gradient x input| of photons and times."""
+    """Measure and draw which faces and sensors each task depends on: |gradient x input| of both inputs."""
     device = next(model.parameters()).device
     sensors = sensors_of(events)[_worst_of(events) :]
     weights: dict[str, list[NDArray[Any]]] = {name: [] for name in model.heads}
@@ -228,9 +238,14 @@ def saliency(model: GammaModel, events: Events, folder: Path) -> dict[str, float
                 (slope,) = torch.autograd.grad((value / units).sum(), items, retain_graph=True)
                 weight = (slope * items).abs()[..., [PHOTONS, TIME]].sum(dim=2)
                 weights[name].append(weight.detach().cpu().numpy())
-    shares = {name: face_shares(np.concatenate(each)) for name, each in weights.items() if each}
+    joined = {name: np.concatenate(each) for name, each in weights.items() if each}
+    shares = {name: face_shares(each) for name, each in joined.items()}
     if shares:
         draw_saliency(folder / "saliency.svg", shares)
+        by_sensor = np.stack([each.mean(axis=0, dtype=np.float64) for each in joined.values()])
+        ppm = 1e6 * by_sensor / np.maximum(by_sensor.sum(axis=1, keepdims=True), np.finfo(float).tiny)
+        label = "mean |gradient · input| [millionths of all sensors']"
+        draw_events(folder / "saliency_sensors.svg", ppm, np.ones(ppm.shape), list(shares), label)
     return measure_saliency(shares)
 
 

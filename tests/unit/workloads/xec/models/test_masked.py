@@ -147,7 +147,11 @@ def test_the_loss_by_hand(each):
         )
     assert sum(each.item() > 0 for each in parts["time"]) >= 2
     means = {name: torch.stack(values).mean() for name, values in parts.items()}
-    torch.testing.assert_close(shown, {f"{name}_loss": value for name, value in means.items()})
+    alive = batch["sensors"][..., PHOTONS_VALID] > 0
+    share = batch["hidden"].sum() / alive.sum()
+    assert share > batch["hidden"].float().mean()  # 5 % are dead, and do not count
+    expected = {f"{name}_loss": value for name, value in means.items()} | {"mask_ratio": share}
+    torch.testing.assert_close(shown, expected)
     torch.testing.assert_close(total, means["photons"] + options.time_weight * means["time"])
 
 
