@@ -56,8 +56,8 @@ class EncoderOptions(Section):
 class TaskOptions(Section):
     """How one quantity is learned."""
 
-    loss: Literal["smooth_l1", "l1", "mse", "gaussian_nll"] = option(
-        "smooth_l1", "loss; gaussian_nll also predicts an uncertainty"
+    loss: Literal["smooth_l1", "l1", "mse", "gaussian_nll", "cosine"] = option(
+        "smooth_l1", "loss; gaussian_nll also predicts an uncertainty; cosine: of an angle between directions"
     )
     beta: float = option(
         0.1,
@@ -112,6 +112,9 @@ class RegressorOptions(EncoderOptions):
         wrong = [name for name, task in self.tasks.items() if task.log and name != "energy"]
         if wrong:
             raise ValueError(f"tasks.{wrong[0]}.log: only energy has a logarithm; leave it out")
+        others = [name for name, task in self.tasks.items() if task.loss == "cosine" and name != "angle"]
+        if others:
+            raise ValueError(f"tasks.{others[0]}.loss: cosine is for angle; choose another loss")
         negative = [name for name, task in self.tasks.items() if task.loss == "gaussian_nll"]
         if negative and self.balance == "learned":
             raise ValueError(
@@ -127,6 +130,30 @@ class MaskedOptions(EncoderOptions):
     time_weight: float = option(0.1, "weight of the times in the loss; 0: photons alone", ge=0)
     beta: float = option(0.02, "smooth L1: where it turns from a square into a line, encoded", gt=0)
     decoder: int = option(16, "channels of the decoders of the faces", ge=4)
+    mask_flat: bool = option(
+        False, "training hides sensors of all amounts of light alike, not mostly dark ones", later=True
+    )
+    photons_power: float = option(
+        0.0,
+        "a hidden sensor weighs by (photons + 1) to this power in the loss of the photons; 0: all alike",
+        ge=0,
+        le=2,
+        later=True,
+    )
+    mask_faces: dict[Face, Annotated[float, Field(gt=0, lt=1)]] = option(
+        {}, "training hides these shares of the named faces and nothing else: {inner: 0.1}", later=True
+    )
+    reweight_light: float = option(
+        0.0,
+        "an event weighs by how rare its sum of photons is, to this power: 1: a flat distribution of its "
+        "logarithm, 0.5: half way; 0: all alike",
+        ge=0,
+        le=1,
+        later=True,
+    )
+    balance: Literal["fixed", "learned"] = option(
+        "fixed", "weigh the times by time_weight, or learn an uncertainty of photons and of times", later=True
+    )
     averages: bool = key(
         default=True,
         meaning="evaluate and predict also estimate found sensors by two averages of their neighbours, "

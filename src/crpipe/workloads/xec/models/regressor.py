@@ -165,7 +165,11 @@ class Regressor(Workload):
         for name in self.tasks:
             task = self.options.tasks[name]
             value, log_sigma = output[name]
-            off = difference(name, value, truth[name], log=task.log) / model.get_buffer(f"unit_{name}")
+            unit = model.get_buffer(f"unit_{name}")
+            if task.loss == "cosine":
+                losses[name] = heads.cosine_loss(value, truth[name]) / unit.square().mean()
+                continue
+            off = difference(name, value, truth[name], log=task.log) / unit
             losses[name] = heads.task_loss(off, log_sigma, task)
         return losses
 
