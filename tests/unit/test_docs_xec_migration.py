@@ -1,4 +1,4 @@
-"""docs/xec.md has every key and script of xec-ml-wl, and its tables name keys and verbs that exist."""
+"""docs/xec.md has every key, flag and script of xec-ml-wl, and its tables name keys and verbs that exist."""
 
 import re
 from fnmatch import fnmatchcase
@@ -10,6 +10,9 @@ from crpipe.workloads.xec.reading.options import RootFilesOptions
 FROZEN = Path(__file__).parent / "frozen"
 PAGE = (Path(__file__).parents[2] / "docs" / "xec.md").read_text()
 SPAN = re.compile(r"`([^`]+)`")
+HEAD, *LINES = (FROZEN / "xec-ml-wl.txt").read_text().splitlines()
+FLAGS = {script: flags for script, *flags in map(str.split, LINES) if "/" in script}
+KEYS = [line for line in LINES if "/" not in line]
 
 
 def section(title):
@@ -23,15 +26,23 @@ def rows():
     return [(SPAN.findall(left), right) for left, right in cells]
 
 
-def test_every_key_and_script_is_in_one_row():
-    head, *names = (FROZEN / "xec-ml-wl.txt").read_text().splitlines()
-    assert "cfa1a5c22beae485e2fb19fc8d0fedab8b49b9c0" in head
-    assert len(names) == 100 + 102
-    matching = {
-        name: [left for left, _ in rows() if any(fnmatchcase(name, pattern) for pattern in left)]
-        for name in names
-    }
-    assert {name: found for name, found in matching.items() if len(found) != 1} == {}
+def of(name):
+    """Return the right column of each row that has ``name``."""
+    return [right for left, right in rows() if any(fnmatchcase(name, pattern) for pattern in left)]
+
+
+def flags():
+    """Return the flags that need a row: not named as a key, not of scripts without anything here."""
+    named = {key.rpartition(".")[2] for key in KEYS}
+    used = {flag for script, each in FLAGS.items() if not of(script)[0].startswith("none: ") for flag in each}
+    return sorted(flag for flag in used if flag.removeprefix("--").replace("-", "_") not in named)
+
+
+def test_every_key_flag_and_script_is_in_one_row():
+    assert "cfa1a5c22beae485e2fb19fc8d0fedab8b49b9c0" in HEAD
+    assert (len(FLAGS), len(KEYS), sum(map(len, FLAGS.values()))) == (101, 102, 531)
+    names = [*FLAGS, *KEYS, *flags()]
+    assert {name: found for name in names if len(found := of(name)) != 1} == {}
     patterns = {pattern for left, _ in rows() for pattern in left}
     assert {each for each in patterns if not any(fnmatchcase(name, each) for name in names)} == set()
 

@@ -100,11 +100,17 @@ def draw_event(
 
 
 def draw_events(
-    path: Path, values: NDArray[Any], valid: NDArray[Any], titles: Sequence[str], label: str = "photons"
+    path: Path,
+    values: NDArray[Any],
+    valid: NDArray[Any],
+    titles: Sequence[str],
+    label: str = "photons",
+    circled: Sequence[NDArray[Any]] = (),
 ) -> Path:
     """Draw events beside each other with one colour scale, as SVG; return the path.
 
     values, valid: [N, 4760], of a few events; titles: [N], of one or more lines; label: what the values are.
+    circled: ids of a few sensors of each event.
     """
     columns = min(_COLUMNS, len(titles))
     rows = -(-len(titles) // columns)
@@ -119,6 +125,9 @@ def draw_events(
             draw_event(axis, each, good, title, norm)
             for axis, each, good, title in zip(axes.flat, values, valid, titles, strict=False)
         ]
+        for axis, ids in zip(axes.flat, circled, strict=False):
+            ring = {"facecolors": "none", "edgecolors": style.COLOURS[1], "linewidths": 0.8}
+            axis.scatter(*centres()[ids].T, s=16, clip_on=False, **ring)
         for title, event_values, good in zip(titles, values, valid, strict=True):
             seen = np.flatnonzero((np.asarray(good) != 0) & (np.asarray(event_values) > 0))
             style.note(figure, title, label, sensor=seen, value=np.asarray(event_values, np.float64)[seen])
@@ -158,6 +167,18 @@ def _tubes() -> list[tuple[Floats, NDArray[np.int64], Floats]]:
         )
         tubes.append((outline, ids, np.stack([across, upwards], axis=1)))
     return tubes
+
+
+def centres() -> Floats:
+    """Return the centres of all sensors in the figure, [4760, 2] in cm."""
+    all_centres = np.empty((face_of().size, 2))
+    row, column = np.indices(INNER.ids.shape) + 0.5
+    rows, columns = INNER.ids.shape
+    all_centres[INNER.ids, 0] = _HALF[0] * (2 * column / columns - 1)
+    all_centres[INNER.ids, 1] = _HALF[1] * (1 - 2 * row / rows)
+    for _, ids, places in _tubes():
+        all_centres[ids] = places
+    return all_centres
 
 
 # Which events of an evaluation are shown: the worst ones, and a sample for the saliency.

@@ -211,6 +211,7 @@ def _by_face(axis: Axes, hidden: HiddenSensors) -> None:
 
 def _by_photons(sizes: Axes, biases: Axes, hidden: HiddenSensors) -> None:
     from crpipe.report import figure_style as style
+    from crpipe.workloads.common.figures import set_decimal_ticks
 
     number = np.searchsorted(_EDGES, hidden.true, side="right")
     count = np.bincount(number, minlength=len(_EDGES) + 1)
@@ -238,6 +239,7 @@ def _by_photons(sizes: Axes, biases: Axes, hidden: HiddenSensors) -> None:
         sizes.plot(ends, limit, "--", color=style.REAL, linewidth=1.0, label="Poisson noise of the sensor")
         sizes.set(xscale="log", yscale="log")
         biases.set(xscale="log")
+        set_decimal_ticks(biases, "x", biases.get_xlim(), (1, 3))
     biases.axhline(0.0, linestyle="--", color=style.REAL, linewidth=1.0)
     sizes.set(title="by light", xlabel="photons of the hidden sensor", ylabel="mean absolute error [photons]")
     biases.set(
@@ -248,6 +250,7 @@ def _by_photons(sizes: Axes, biases: Axes, hidden: HiddenSensors) -> None:
 # The events whose hidden sensors were found worst, on the unfolded detector.
 
 WORST = 3
+_CIRCLED = 10  # hidden sensors of each
 
 
 def worst(prediction: Mapping[str, Any]) -> Numbers:
@@ -261,18 +264,23 @@ def worst(prediction: Mapping[str, Any]) -> Numbers:
 
 
 def draw_worst(events: Events, prediction: Mapping[str, Any], folder: Path) -> None:
-    """Draw each event as it was seen, and below with what was found for hidden and dead sensors."""
+    """Draw each event as it was seen, and below with what was found for hidden and dead sensors.
+
+    The hidden sensors that were found worst have a circle.
+    """
     from crpipe.workloads.xec.scoring.display import draw_events
 
     sensors = events.items.reshape(len(events), -1, events.items.shape[1])
     seen, with_found = sensors[..., PHOTONS], sensors[..., PHOTONS].copy()
-    titles = []
+    titles, circled = [], []
     for at, ids in enumerate(prediction["sensor_id"]):
         with_found[at, ids] = prediction["photons"][at]
         hidden = prediction["kind"][at] == _HIDDEN
-        off = np.abs(prediction["photons"][at] - prediction["true_photons"][at])[hidden].mean()
+        off = np.abs(prediction["photons"][at] - prediction["true_photons"][at])[hidden]
         name = f"run {events.columns['run'][at]}, event {events.columns['event'][at]}"
-        titles.append(f"{name}\n{hidden.sum()} hidden, mean error {off:.3g} photons")
+        titles.append(f"{name}\n{hidden.sum()} hidden, mean error {off.mean():.3g} photons")
+        circled.append(ids[hidden][np.argsort(-off, kind="stable")[:_CIRCLED]])
     titles += [f"{title.partition(chr(10))[0]}\nas found" for title in titles]
     valid = np.concatenate([sensors[..., PHOTONS_VALID], np.ones(seen.shape)])
-    draw_events(folder / "found_sensors.svg", np.concatenate([seen, with_found]), valid, titles)
+    values = np.concatenate([seen, with_found])
+    draw_events(folder / "found_sensors.svg", values, valid, titles, circled=circled * 2)

@@ -49,6 +49,19 @@ def test_every_sensor_is_drawn_once():
     assert image.get_array().shape == INNER.ids.shape == (93, 44)
 
 
+def test_circles_are_about_the_sensors_that_are_named():
+    _, image, tubes = drawn(np.arange(float(SENSORS)))
+    left, right, low, high = image.get_extent()
+    where = display.centres()
+    column = (where[:, 0] - left) / (right - left) * INNER.ids.shape[1]
+    row = (high - where[:, 1]) / (high - low) * INNER.ids.shape[0]
+    for each in tubes:
+        assert np.array_equal(where[each.get_array().astype(int)], each.get_offsets())
+    inner = INNER.ids.ravel()
+    pixels = image.get_array()[row[inner].astype(int), column[inner].astype(int)]
+    assert np.array_equal(pixels, inner)
+
+
 def test_no_two_sensors_overlap():
     _, image, tubes = drawn(ONES)
     where = centres(tubes)

@@ -5,6 +5,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
+from crpipe.workloads.xec.scoring import display
 from crpipe.workloads.xec.scoring.hidden import METRICS, WORST, draw_worst, hidden_sensors, score, worst
 from measured import measured
 from unrendered import unrendered
@@ -139,9 +140,18 @@ def test_the_worst_events_have_the_largest_errors_for_their_light():
     assert worst(bright).tolist() == [2, 0, 1]
 
 
-def test_the_worst_events_are_drawn_as_seen_and_as_found(tmp_path):
+def test_the_worst_events_are_drawn_as_seen_and_as_found(tmp_path, monkeypatch):
     events, prediction = make_gammas(WORST), make_hidden(WORST)
+    circles, draw = [], display.draw_events
+    monkeypatch.setattr(
+        display, "draw_events", lambda *a, circled: circles.extend(circled) or draw(*a, circled=circled)
+    )
     draw_worst(events, prediction, tmp_path)
+    off = np.abs(prediction["photons"][0] - prediction["true_photons"][0])
+    hidden = prediction["kind"][0] == 0
+    least = off[np.isin(prediction["sensor_id"][0], circles[0])].min()
+    assert (off[hidden] > least).sum() < len(circles[0]) == min(10, hidden.sum())
+    assert [each.tolist() for each in circles[WORST:]] == [each.tolist() for each in circles[:WORST]]
     with (tmp_path / "found_sensors.csv").open() as file:
         rows = list(csv.DictReader(file))
     panels = list(dict.fromkeys(row["panel"] for row in rows))
