@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from crpipe.config.sections import Section, key
+from crpipe.config.keys import Section, key
 from crpipe.workloads.xec.layout import TRUTHS, Face, Truth
 
 option = partial(key, scope="train")
