@@ -126,6 +126,35 @@ def test_the_inpainter_starts_from_the_autoencoder_and_is_judged_and_exported(ca
     assert (tmp_path / "model" / "inpainter.onnx").exists()
 
 
+def test_an_inpainter_is_judged_on_measured_events_face_by_face(campaign):
+    (path,) = (campaign / "runs/measured/evaluation").glob("*/metrics.json")
+    found = read_json(path)
+    assert (found["part"], found["events"]) == ("validation", EVENTS)
+    faces = ("inner", "outer", "us", "ds", "top", "bottom")
+    values = found["values"]
+    assert all(
+        values[f"{method}_mae_{face}_error"] > 0 for method in ("photons", "neighbours") for face in faces
+    )
+    with (path.parent / "hidden_sensors.csv").open() as file:
+        counts = {row["face"]: int(row["sensors"]) for row in csv.DictReader(file) if row["face"]}
+    assert counts == {face: EVENTS * (10 if face == "inner" else 1) for face in faces}
+    assert (path.parent / "found_sensors.svg").exists()
+
+
+def test_dead_sensors_are_compared_in_one_command_by_number_depth_and_method(campaign):
+    folder = campaign / "runs/gammas/evaluation" / LINK
+    with (folder / "dead_sensors.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    numbers = {float(row["dead"]) for row in rows}
+    assert {round(each - min(numbers)) for each in numbers} == {0, 50, 200}
+    assert {row["curve"] for row in rows} == {"raw", "neighbours", "solid_angle", "inpainted"}
+    assert {row["panel"].partition(", w")[2] for row in rows} == {" < 2 cm", " ≥ 2 cm"}
+    values = read_json(folder / "metrics.json")["values"]
+    assert values["energy_bias_dead_200_neighbours"] != values["energy_bias_dead_200_raw"]
+    predicted = pq.read_table(folder / "predictions.parquet")
+    assert not predicted["dead_200_inpainted_energy_gev"].equals(predicted["dead_200_raw_energy_gev"])
+
+
 def test_the_inpainter_lists_each_found_sensor_once(campaign, tmp_path):
     with uproot.open(campaign / "found.root") as file:
         found = file["predictions"].arrays(library="np")

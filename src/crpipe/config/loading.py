@@ -337,7 +337,7 @@ class Config(Section):
             keys.pop(section, None)  # as written; what counts is what it says with its defaults
         for section in sections:
             keys |= {f"{section}.{name}": value for name, value in flatten(self._counted_options(section))}
-        return {name: value for name, value in keys.items() if name not in free}
+        return {name: value for name, value in keys.items() if ".".join(name.split(".")[:2]) not in free}
 
     def horizon(self) -> int:
         """Ranges over which the learning rate runs its course, summed over the rounds.

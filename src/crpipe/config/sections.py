@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, FiniteFloat
+from pydantic import BeforeValidator, Field, FiniteFloat
 
 from crpipe.config.keys import FROZEN, Section, frozen, key
 
@@ -346,7 +346,22 @@ class TrainSection(Section):
     tf32: bool = key(
         False, "float32 matrix products in TF32 on GPUs that have it: faster, 10 bits of mantissa", "train"
     )
-    compile: bool = key(False, "compile the model's modules where that works, eager otherwise", "train")
+    compile: Annotated[
+        bool | Literal["reduce-overhead", "max-autotune", "fullgraph"],
+        BeforeValidator(lambda value: True if value == "default" else value),
+    ] = key(
+        False,
+        "compile the model's modules where that works, eager otherwise: true (default), reduce-overhead or "
+        "max-autotune as torch.compile has them, or fullgraph: eager where one is not one graph",
+        "train",
+    )
+    deterministic: bool = key(
+        False,
+        "only algorithms that give the same bytes each time, on a GPU too: slower; one without any "
+        "ends the training",
+        "train",
+        later=True,
+    )
     device: Literal["auto", "cpu", "cuda", "mps"] = key(
         "auto", "where to train; auto: a GPU of CUDA (or ROCm) when there is one; mps: of Apple, never tried"
     )

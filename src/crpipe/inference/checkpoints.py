@@ -16,8 +16,9 @@ from crpipe.campaign.code import changes, used_code
 from crpipe.campaign.declarations import is_declared
 from crpipe.campaign.readers import open_reader
 from crpipe.config.plugins import free_options, options_class
-from crpipe.core.causes import is_present, plugin_errors
+from crpipe.core.causes import is_plain, is_present, plugin_errors
 from crpipe.core.errors import CheckpointError, ConfigError
+from crpipe.core.files import sha256
 from crpipe.core.paths import CODE, STORE
 from crpipe.core.ranges import pick
 from crpipe.train.checkpoints import checkpoint_file, load, refuse_not_finite, verified
@@ -248,6 +249,13 @@ def _refuse_other_weights(path: Path, expected: dict[str, Tensor], weights: dict
             f"{path}: its weights do not fit the model of this version of crpipe: "
             f"{', '.join(wrong[:_MAX_NAMES])}{more}; {_OTHER_VERSION}"
         )
+
+
+def use_key(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what results depend on of options of use: a file that one names counts by its content, too."""
+    files = {name: Path(each) for name, each in options.items() if isinstance(each, str) and each}
+    hashes = {name: sha256(path) for name, path in files.items() if is_plain(path)}
+    return {**options, **{name: [options[name], each] for name, each in hashes.items()}}
 
 
 def nested(keys: dict[str, Any], prefix: str = "") -> dict[str, Any]:

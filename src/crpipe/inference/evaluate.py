@@ -29,7 +29,7 @@ from crpipe.core.journal import Journal
 from crpipe.core.paths import HELD_OUT
 from crpipe.events.batch import Events, cuts
 from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW, not_enough
-from crpipe.inference.checkpoints import find_checkpoint
+from crpipe.inference.checkpoints import find_checkpoint, use_key
 from crpipe.inference.event_displays import show_events
 from crpipe.inference.fresh import FRESH, fresh_events
 from crpipe.inference.kept_results import keep_results, restore_results
@@ -235,7 +235,7 @@ def _settings(config: Config, ranges: Sequence[str]) -> dict[str, Any]:
         "batch_events": config.evaluate.batch_events,
         "budget_items": config.load.max_items,
         "seed": config.seed,
-        "use_options": config.use_options(),
+        "use_options": use_key(config.use_options()),
         "simulator": config.source.simulator if simulates else "",
         "simulator_options": config.options("simulator") if simulates else None,
         "ranges": ranges,

@@ -13,6 +13,7 @@ from crpipe.core.causes import is_plain
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import sha256
 from crpipe.events.layout import MULTIPLICITY
+from crpipe.inference.checkpoints import use_key
 from crpipe.inference.inputs import RawInput, RequiredColumns, count_rows, event_rows, unique_keys
 from crpipe.inference.output_file import check_suffix, write_in_parts
 from crpipe.inference.predictor import COLUMN, PREDICTED, Predictor, check_size, item_rows
@@ -90,7 +91,7 @@ class TableRequest:
         config, trained = self.campaign.config, predictor.trained
         files = [[str(path), sha256(path)] for path in self.inputs]
         sizes = [config.evaluate.batch_events, config.load.max_items]
-        use = [self.seed, predictor.device.type, config.use_options()]
+        use = [self.seed, predictor.device.type, use_key(config.use_options())]
         hashes = {**self.campaign.table_keys, **{name: sha256(path) for name, path in (tables or {}).items()}}
         return [trained.sha256, files, [self.out.suffix, *columns], sizes, use, hashes]
 

@@ -32,6 +32,7 @@ from crpipe.train.ranks import (
     keep_freed_memory,
     machine,
     refuse_slow_precision,
+    use_deterministic,
     use_large_pages,
     use_threads,
 )
@@ -88,6 +89,7 @@ def train_link(
     use_large_pages()
     keep_freed_memory()
     torch.backends.cuda.matmul.allow_tf32 = train.tf32
+    use_deterministic(train.deterministic)
     with joined(train.device) as world, ExitStack() as stack:
         refuse_slow_precision(train.precision, world.device)
         check: Callable[[], object] = bool

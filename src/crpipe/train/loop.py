@@ -265,7 +265,9 @@ class Trainer:
     def _compile(self, group: Group) -> None:
         events, cursor = group[0]
         probe = functools.partial(self.stepper.probe, events, (*self.plan.seed, *cursor))
-        compile_modules(self.state.model, probe, self.progress.message)
+        mode = self.train.compile
+        compiles = compile_modules(self.state.model, probe, self.progress.message, mode)
+        self._note("compile", requested=mode, compiled=compiles)
         self.compiled = True
 
     def _step(self, group: Group, ready: Ready) -> None:
@@ -273,6 +275,8 @@ class Trainer:
         done = counters.range_step / self.range_steps
         first, last = self.plan.progress
         rate, phase_rates = self.schedules.factors(counters.step, first + done * (last - first))
+        if isinstance(self.train.compile, str):
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call] # outputs may go
         bad = self.stepper.step(group, self.plan.seed, rate, phase_rates=phase_rates, ready=ready)
         counters.step += 1
         counters.range_step += 1

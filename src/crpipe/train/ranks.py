@@ -166,6 +166,13 @@ def use_threads(threads: int) -> None:
     torch.set_num_threads(threads or max(cpus // processes, 1))
 
 
+def use_deterministic(deterministic: bool) -> None:
+    """Allow only operations that give the same bytes each time; torch raises an error at any other."""
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS is first used
+    torch.use_deterministic_algorithms(deterministic)
+
+
 def use_large_pages() -> None:
     """Ask the system for pages of 2 MiB for tensors of that size: a step on a CPU takes about 5 % less time.
 

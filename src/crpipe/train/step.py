@@ -277,9 +277,12 @@ def _norm(params: Sequence[nn.Parameter]) -> Tensor:
     return torch.nn.utils.get_total_norm(gradients)
 
 
-def compile_modules(model: nn.Module, probe: Callable[[], None], say: Callable[[str], None]) -> bool:
+def compile_modules(
+    model: nn.Module, probe: Callable[[], None], say: Callable[[str], None], mode: bool | str = True
+) -> bool:
     """Compile each child of ``model`` in place and run ``probe``; go back to eager, saying why, if it fails.
 
+    mode: of torch.compile, or fullgraph; True: its default.
     ``probe`` runs every loss and its backward; weights and buffers are put back as they were after it. A
     gradient that is differentiated again is what a compiled module most often refuses.
     """
@@ -288,7 +291,7 @@ def compile_modules(model: nn.Module, probe: Callable[[], None], say: Callable[[
     # torch counts recompilations by code object, and modules of one class share theirs.
     torch._dynamo.config.recompile_limit = _RECOMPILATIONS  # noqa: SLF001 - the documented place of the option
     for child in children:
-        _compile(child)
+        _compile(child, mode)
     try:
         probe()
     except torch.OutOfMemoryError:
@@ -304,9 +307,11 @@ def compile_modules(model: nn.Module, probe: Callable[[], None], say: Callable[[
     return True
 
 
-def _compile(module: nn.Module) -> None:
+def _compile(module: nn.Module, mode: bool | str) -> None:
     """Compile the forward of a module, also where torch would skip it silently: that of its own classes."""
-    module.forward = torch.compile(module.forward, dynamic=True)
+    whole = mode == "fullgraph"
+    named = mode if isinstance(mode, str) and not whole else None
+    module.forward = torch.compile(module.forward, dynamic=True, fullgraph=whole, mode=named)
 
 
 def _first_line(error: BaseException) -> str:

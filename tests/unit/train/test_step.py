@@ -3,6 +3,7 @@
 import copy
 import itertools
 import json
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -11,9 +12,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch._dynamo.utils import counters as dynamo
+from torch._inductor.utils import fresh_cache
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from crpipe.core.errors import DeviceMemoryError, TrainError
+from crpipe.core.journal import Journal
 from crpipe.events.batch import Cursor
 from crpipe.train.meter import Meter
 from crpipe.train.ranks import World
@@ -251,6 +254,66 @@ def test_a_compiled_module_computes_what_the_eager_one_did():
     assert compile_modules(model, lambda: model["critic"](x).sum().backward(), print)
     assert torch.allclose(model["critic"](x), eager, atol=1e-6)
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("mode", ["reduce-overhead", "max-autotune", "fullgraph"])
+def test_the_mode_reaches_torch_and_the_numbers_stay(mode, monkeypatch):
+    model, x, given = make_model(), torch.randn(5, 3), []
+    eager, compiler = model["critic"](x), torch.compile
+    monkeypatch.setattr(torch, "compile", lambda *a, **k: given.append(k) or compiler(*a, **k))
+    assert compile_modules(model, lambda: model["critic"](x).sum().backward(), print, mode)
+    whole = mode == "fullgraph"
+    assert given == [{"dynamic": True, "fullgraph": whole, "mode": None if whole else mode}]
+    assert torch.allclose(model["critic"](x), eager, atol=1e-6)
+
+
+class Broken(nn.Module):
+    """Two graphs: what is between them cannot be compiled."""
+
+    def forward(self, x):
+        torch._dynamo.graph_break()
+        return x.sin()
+
+
+@pytest.mark.parametrize(("mode", "compiles"), [(True, True), ("fullgraph", False)])
+def test_what_is_no_whole_graph_runs_eager_only_where_that_is_asked_for(mode, compiles):
+    torch._dynamo.reset()
+    told, model = [], nn.ModuleDict({"child": Broken()})
+    assert compile_modules(model, lambda: model["child"](torch.ones(3)), told.append, mode) is compiles
+    assert len(told) == (not compiles)
+
+
+def test_without_a_compiler_training_runs_eager_with_one_warning(tmp_path, monkeypatch):
+    """Where torch finds no C++ compiler (on a GPU: no Triton) the first loss is that of an eager run."""
+    import torch._inductor.config as inductor
+
+    monkeypatch.setattr(inductor.cpp, "cxx", (str(tmp_path / "no-compiler"),))
+    torch._dynamo.reset()
+    told, model = [], make_model()
+    x = torch.randn(5, 3)
+    eager = model["critic"](x)
+    with fresh_cache():
+        assert compile_modules(model, lambda: model["critic"](x).sum().backward(), told.append) is False
+    assert len(told) == 1
+    assert "compiler" in told[0]
+    assert "training runs eager" in told[0]
+    assert torch.equal(model["critic"](x), eager)
+
+
+def test_the_journal_has_what_was_asked_for_and_what_runs(tmp_path):
+    config = toy_config(tmp_path, train={"compile": "reduce-overhead"})
+    trained(config, RANGES[0])
+    rows = [row for row in Journal(config.paths().train_journal()).rows() if row["what"] == "compile"]
+    assert [(row["requested"], row["compiled"]) for row in rows] == [("reduce-overhead", False)]
+
+
+def test_deterministic_algorithms_are_on_for_a_link_that_asks_for_them(tmp_path, monkeypatch):
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    trained(toy_config(tmp_path / "on", train={"deterministic": True}), RANGES[0])
+    assert torch.are_deterministic_algorithms_enabled()
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    trained(toy_config(tmp_path / "off"), RANGES[0])
+    assert not torch.are_deterministic_algorithms_enabled()
 
 
 def test_too_little_memory_is_not_called_a_failure_of_compiling():

@@ -21,6 +21,7 @@ PHOTONS, TIME, PHOTONS_VALID, TIME_VALID = range(4)  # columns of the items
 # One more, where the reader knows at how many photons a sensor is saturated; models do not read it.
 SATURATED = Field("saturated", "float32", "", 0, 1, "1 for a saturated sensor: it saw at least its photons")
 
+Face = Literal["inner", "outer", "us", "ds", "top", "bottom"]
 Truth = Literal["energy", "position", "time", "angle"]
 TRUTHS: tuple[Truth, ...] = ("energy", "position", "time", "angle")
 TRUTH: dict[Truth, tuple[Field, ...]] = {

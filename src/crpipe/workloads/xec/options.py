@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from crpipe.config.keys import Section, key
-from crpipe.workloads.xec.layout import TRUTHS, Truth
+from crpipe.workloads.xec.layout import TRUTHS, Face, Truth
 
 option = partial(key, scope="train")
 
@@ -56,8 +56,8 @@ class EncoderOptions(Section):
 class TaskOptions(Section):
     """How one quantity is learned."""
 
-    loss: Literal["smooth_l1", "l1", "mse", "gaussian_nll"] = option(
-        "smooth_l1", "loss; gaussian_nll also predicts an uncertainty"
+    loss: Literal["smooth_l1", "l1", "mse", "gaussian_nll", "cosine"] = option(
+        "smooth_l1", "loss; gaussian_nll also predicts an uncertainty; cosine: of an angle between directions"
     )
     beta: float = option(
         0.1,
@@ -88,14 +88,33 @@ class RegressorOptions(EncoderOptions):
         "their histograms come from the split (split.histograms)",
     )
     reweight_most: float = option(10.0, "largest weight of an event, over the mean weight", ge=1)
+    dead_sensors: tuple[Annotated[int, Field(ge=0, le=4000)], ...] = key(
+        (),
+        "evaluate and predict take so many more valid sensors for dead, each number by itself, and fill all "
+        "dead ones by each method, to compare: [0, 50, 200]; may change later",
+        "site",
+    )
+    dead_list: str = key(
+        "", "the same with the sensors of this file, a list as source.tables.dead; may change later", "site"
+    )
+    dead_inpainter: str = key(
+        "", "checkpoint or receipt of the Inpainter that fills dead sensors, too; may change later", "site"
+    )
 
     @model_validator(mode="after")
     def _tasks_fit(self) -> Self:
+        if self.dead_inpainter and not (self.dead_sensors or self.dead_list):
+            raise ValueError(
+                "dead_inpainter: nothing asks for dead sensors; set dead_sensors, for example [0, 50, 200]"
+            )
         if not self.tasks:
             raise ValueError(f"tasks: name at least one of {', '.join(TRUTHS)}")
         wrong = [name for name, task in self.tasks.items() if task.log and name != "energy"]
         if wrong:
             raise ValueError(f"tasks.{wrong[0]}.log: only energy has a logarithm; leave it out")
+        others = [name for name, task in self.tasks.items() if task.loss == "cosine" and name != "angle"]
+        if others:
+            raise ValueError(f"tasks.{others[0]}.loss: cosine is for angle; choose another loss")
         negative = [name for name, task in self.tasks.items() if task.loss == "gaussian_nll"]
         if negative and self.balance == "learned":
             raise ValueError(
@@ -111,6 +130,30 @@ class MaskedOptions(EncoderOptions):
     time_weight: float = option(0.1, "weight of the times in the loss; 0: photons alone", ge=0)
     beta: float = option(0.02, "smooth L1: where it turns from a square into a line, encoded", gt=0)
     decoder: int = option(16, "channels of the decoders of the faces", ge=4)
+    mask_flat: bool = option(
+        False, "training hides sensors of all amounts of light alike, not mostly dark ones", later=True
+    )
+    photons_power: float = option(
+        0.0,
+        "a hidden sensor weighs by (photons + 1) to this power in the loss of the photons; 0: all alike",
+        ge=0,
+        le=2,
+        later=True,
+    )
+    mask_faces: dict[Face, Annotated[float, Field(gt=0, lt=1)]] = option(
+        {}, "training hides these shares of the named faces and nothing else: {inner: 0.1}", later=True
+    )
+    reweight_light: float = option(
+        0.0,
+        "an event weighs by how rare its sum of photons is, to this power: 1: a flat distribution of its "
+        "logarithm, 0.5: half way; 0: all alike",
+        ge=0,
+        le=1,
+        later=True,
+    )
+    balance: Literal["fixed", "learned"] = option(
+        "fixed", "weigh the times by time_weight, or learn an uncertainty of photons and of times", later=True
+    )
     averages: bool = key(
         default=True,
         meaning="evaluate and predict also estimate found sensors by two averages of their neighbours, "
@@ -137,6 +180,12 @@ class InpainterOptions(MaskedOptions):
         "site",
         ge=0,
         lt=1,
+    )
+    predict_hidden: dict[Face, Annotated[int, Field(ge=1)]] = key(
+        {},
+        "evaluate and predict hide so many valid sensors of each face, others on none, in place of "
+        "predict_mask: {inner: 10, outer: 1}; may change later",
+        "site",
     )
 
     @model_validator(mode="after")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ import pyarrow.csv
 from crpipe.core.errors import FormatError
 from crpipe.workloads.common import elementary
 from crpipe.workloads.common.raw_files import read_csv_columns
-from crpipe.workloads.xec.layout import SENSORS
+from crpipe.workloads.xec.layout import SENSORS, Face
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 INNER_RADIUS = 64.84  # of the face, from which depth w is counted; its sensors' centres are at 64.97
 MPPCS = 4092
 COLUMNS = ("sensor_id", "x", "y", "z", "nx", "ny", "nz")
-FACES = ("inner", "outer", "us", "ds", "top", "bottom")
+FACES: tuple[Face, ...] = get_args(Face)
 _HEX_ROWS = (11, 12, 11, 12, 13, 14)
 
 
@@ -72,7 +72,7 @@ CENTRE = Grid(
 GRIDS = (INNER, OUTER, US, DS, CENTRE)
 HEXES = (TOP, BOTTOM)
 _OUTER_IDS = np.union1d(OUTER.ids, CENTRE.ids)
-FACE_IDS: dict[str, NDArray[np.int64]] = {
+FACE_IDS: dict[Face, NDArray[np.int64]] = {
     "inner": INNER.ids.ravel(),
     "outer": _OUTER_IDS,
     "us": US.ids.ravel(),

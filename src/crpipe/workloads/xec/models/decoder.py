@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 NEIGHBOURS = 8
 OUTPUTS = 2  # photons and time
+LIGHT_BINS = 10  # of the logarithm of an event's light, for model.reweight_light
 
 
 class Found(NamedTuple):
@@ -57,6 +58,13 @@ class MaskedModel(nn.Module):
         self.grids = nn.ModuleDict({image.name: GridDecoder(options, image) for image in self.encoder.images})
         table = torch.from_numpy(hex_neighbours(places))
         self.hexes = nn.ModuleDict({face.name: HexDecoder(options, table) for face in HEXES})
+        if options.balance == "learned":
+            names = ("photons", "time") if options.time_weight else ("photons",)
+            zeros = {name: nn.Parameter(torch.zeros(())) for name in names}
+            self.log_variance = nn.ParameterDict(zeros)
+        if options.reweight_light:
+            self.register_buffer("light_from", torch.zeros(2))  # lowest logarithm, and width of a bin
+            self.register_buffer("light_weight", torch.ones(LIGHT_BINS))
 
     def forward(self, items: Tensor) -> Found:
         """Find all sensors of items [B, 4760, 4] from those that are valid there."""

@@ -9,14 +9,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from crpipe.workloads.xec.layout import PHOTONS_VALID, SENSORS
+from crpipe.workloads.common import elementary
+from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, SENSORS
 from crpipe.workloads.xec.scoring.baseline import LIGHT_CM_PER_NS
 from crpipe.workloads.xec.sensors import FACE_IDS, FACES, INNER_RADIUS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from crpipe.events.batch import Events
+    from crpipe.workloads.xec.layout import Face
     from crpipe.workloads.xec.options import CodecOptions
 
 CURVES = ("log1p", "sqrt", "linear")
@@ -101,6 +105,7 @@ _RINGS_CM = (2.5, 4.0, 6.0, 9.0, 13.0, 20.0)  # about the centre of the light on
 SUMS = 14 + len(FACES) + len(_RINGS_CM)
 _DEPTH = 1.51 * 1.53 / (8 * math.pi)  # area of the face for each sensor
 _TIMED = 200.0  # sensors with a time in a bright event, about
+_LEVELS = 8  # of light, from which as many sensors each are hidden
 _ALIVE = 0.1  # share of the sensors of a face; with fewer, their mean says nothing about the others
 
 
@@ -235,18 +240,50 @@ def without_channels(
 
 
 def hidden_sensors(
-    sensors: NDArray[np.float32], shares: NDArray[np.float64], seed: tuple[int, ...]
+    sensors: NDArray[np.float32], shares: NDArray[np.float64], seed: tuple[int, ...], *, flat: bool = False
 ) -> NDArray[np.bool_]:
     """Choose the share of the valid sensors that is hidden, exactly, event by event: [N, 4760].
 
     shares: [N]. At least one sensor of each event that has a valid one is chosen, and never all of several.
+    flat: of each eighth of the logarithm of the photons as many as of the others, as long as there are some.
     """
     valid = sensors[..., PHOTONS_VALID] > 0
     count = valid.sum(axis=1)
     number = np.clip(np.round(shares * count), 1, np.maximum(count - 1, 1)).astype(np.int64)
     number = np.minimum(number, count)
     keys = np.random.default_rng(seed).random(sensors.shape[:2])
-    keys[~valid] = 2.0
+    if flat:  # of exponential times, the first ones: a sensor is drawn at the rate 1 / those of its light
+        keys = -elementary.log1p(-keys) * _alike(sensors[..., PHOTONS], valid)
+    keys[~valid] = np.inf
     order = np.sort(keys, axis=1)
     limit = np.take_along_axis(order, np.minimum(number, SENSORS - 1)[:, None], axis=1)
     return (keys < limit) & valid
+
+
+def _alike(photons: NDArray[np.float32], valid: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Count, for each sensor, the valid sensors of its event with as much light: [N, 4760]."""
+    light = elementary.log10(np.maximum(photons, 1.0)) * valid
+    level = (_LEVELS * light / np.maximum(light.max(axis=1, keepdims=True), 1e-6)).astype(np.int64)
+    level = np.minimum(level, _LEVELS - 1) + _LEVELS * np.arange(len(light))[:, None]
+    counts = np.bincount(level.ravel(), valid.ravel(), _LEVELS * len(light))
+    return np.maximum(counts, 1.0)[level]
+
+
+def hidden_by_face(
+    sensors: NDArray[np.float32],
+    shares: Mapping[Face, NDArray[np.float64]],
+    seed: tuple[int, ...],
+    *,
+    flat: bool = False,
+) -> NDArray[np.bool_]:
+    """Choose a share, or from 1 on a number, of the valid sensors of each face that is named: [N, 4760].
+
+    shares: [N] of each face; see ``hidden_sensors``.
+    """
+    hidden = np.zeros(sensors.shape[:2], bool)
+    for face, share in shares.items():
+        part = sensors[:, FACE_IDS[face]]
+        alive = np.maximum((part[..., PHOTONS_VALID] > 0).sum(axis=1), 1)
+        of_alive = np.where(share < 1, share, share / alive)
+        hidden[:, FACE_IDS[face]] = hidden_sensors(part, of_alive, (*seed, FACES.index(face)), flat=flat)
+    return hidden

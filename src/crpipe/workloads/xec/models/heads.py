@@ -60,6 +60,17 @@ def task_loss(residual: Tensor, log_sigma: Tensor | None, task: TaskOptions) -> 
     return smooth_l1(residual, task.beta if task.loss == "smooth_l1" else 0.0).mean(dim=1)
 
 
+def cosine_loss(predicted: Tensor, truth: Tensor) -> Tensor:
+    """Return 1 - cos of the angle between directions, [B]; predicted, truth: theta, phi [B, 2] in rad."""
+    one, other = (
+        torch.stack(
+            [angle[:, 0].sin() * angle[:, 1].cos(), angle[:, 0].sin() * angle[:, 1].sin(), angle[:, 0].cos()]
+        )
+        for angle in (predicted, truth)
+    )
+    return 0.5 * (one - other).square().sum(dim=0)  # exact for small angles, where 1 - cos is not
+
+
 # Units of losses and of the network's corrections until the regression is fitted; then, its resolutions.
 UNITS: dict[Truth, tuple[float, ...]] = {
     "energy": (0.05,),

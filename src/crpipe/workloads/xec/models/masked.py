@@ -12,8 +12,13 @@ import torch
 
 from crpipe.author import Metric, OptimizerSpec, Workload, cut_lists
 from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, SENSOR, TIME, TIME_VALID
-from crpipe.workloads.xec.models.decoder import Found, MaskedModel
-from crpipe.workloads.xec.models.features import hidden_sensors, sensors_of, without_channels
+from crpipe.workloads.xec.models.decoder import LIGHT_BINS, Found, MaskedModel
+from crpipe.workloads.xec.models.features import (
+    hidden_by_face,
+    hidden_sensors,
+    sensors_of,
+    without_channels,
+)
 from crpipe.workloads.xec.models.heads import smooth_l1
 from crpipe.workloads.xec.options import InpainterOptions, MaskedAutoencoderOptions
 from crpipe.workloads.xec.scoring import hidden as inpainted
@@ -21,7 +26,7 @@ from crpipe.workloads.xec.scoring.baseline import neighbour_average, solid_angle
 from crpipe.workloads.xec.sensors import face_of, read_sensor_map
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -110,6 +115,7 @@ def hidden_sensor_table(events: Events, prediction: Columns) -> pa.Table:
 
 Options = TypeVar("Options", bound=MaskedAutoencoderOptions | InpainterOptions)
 _USUAL_LIGHT = 85_000.0
+_MOST_LIGHT = (0.001, 0.999)  # quantiles between which the light of an event is in bins
 
 
 class MaskedWorkload(Workload, Generic[Options]):
@@ -129,6 +135,8 @@ class MaskedWorkload(Workload, Generic[Options]):
         super().__init__(options)
         self.optimizer = OptimizerSpec("adam", options.learning_rate, weight_decay=options.weight_decay)
         self.places: NDArray[np.float64] = np.zeros((0, 6))
+        if options.reweight_light:
+            self.fit, self.fit_events = self._fit_light, 10_000
 
     @abc.abstractmethod
     def shares(self, events: int, random: np.random.Generator, *, evaluated: bool) -> NDArray[np.float64]:
@@ -144,7 +152,12 @@ class MaskedWorkload(Workload, Generic[Options]):
         if self.options.channel_dropout and seed:
             sensors = without_channels(sensors, self.options.channel_dropout, (*seed, 1))
         shares = self.shares(len(sensors), np.random.default_rng((*seed, 2)), evaluated=not seed)
-        hidden = hidden_sensors(sensors, shares, (*seed, 3))
+        flat = self.options.mask_flat and bool(seed)
+        if self.options.mask_faces and seed:
+            of_faces = {face: np.full(len(sensors), each) for face, each in self.options.mask_faces.items()}
+            hidden = hidden_by_face(sensors, of_faces, (*seed, 3), flat=flat)
+        else:
+            hidden = hidden_sensors(sensors, shares, (*seed, 3), flat=flat)
         return {"sensors": torch.from_numpy(sensors), "hidden": torch.from_numpy(hidden)}
 
     def model(self) -> MaskedModel:
@@ -157,11 +170,46 @@ class MaskedWorkload(Workload, Generic[Options]):
         sensors, hidden = batch["sensors"], batch["hidden"]
         result: Found = model(visible(sensors, hidden))
         photons, time = _truth(model, sensors, result)
-        of_photons = _mean(smooth_l1(result.photons_encoded - photons, self.options.beta), hidden)
+        power = self.options.photons_power
+        weight = (sensors[..., PHOTONS].clamp_min(1) + 1) ** power if power else None
+        of_photons = _mean(smooth_l1(result.photons_encoded - photons, self.options.beta), hidden, weight)
         timed = hidden & (sensors[..., TIME_VALID] > 0)
         of_time = _mean(smooth_l1(result.time_encoded - time, self.options.beta), timed)
-        shown = {"photons_loss": of_photons.detach().mean(), "time_loss": of_time.detach().mean()}
-        return (of_photons + self.options.time_weight * of_time).mean(), shown
+        share = hidden.sum() / (sensors[..., PHOTONS_VALID] > 0).sum().clamp_min(1)  # dead ones do not count
+        shown = {
+            "photons_loss": of_photons.detach().mean(),
+            "time_loss": of_time.detach().mean(),
+            "mask_ratio": share,
+        }
+        total = of_photons + self.options.time_weight * of_time
+        if self.options.balance == "learned":
+            parts = {"photons": of_photons, "time": of_time}
+            spreads = list(model.log_variance.items())
+            total = sum((parts[name] * (-s).exp() + 0.5 * s for name, s in spreads), torch.zeros_like(total))
+            shown |= {f"{name}_spread": (0.5 * s.detach()).exp() for name, s in spreads}
+        return (total * self._weights(model, sensors)).mean(), shown
+
+    def _weights(self, model: MaskedModel, sensors: Tensor) -> Tensor | float:
+        """Weigh events by how rare their light is: [B], or 1."""
+        if not self.options.reweight_light:
+            return 1.0
+        low, width = model.get_buffer("light_from")
+        number = ((_light(sensors) - low) / width).long().clamp(0, LIGHT_BINS - 1)
+        return model.get_buffer("light_weight")[number]
+
+    def _fit_light(self, model: nn.Module, blocks: Iterable[Events]) -> None:
+        """Count how often each amount of light occurs; the mean weight of these events is 1."""
+        light = [_light(torch.from_numpy(sensors_of(events))) for events in blocks]
+        if not light:
+            return
+        logs = torch.cat(light).double()
+        low, high = torch.quantile(logs, torch.tensor(_MOST_LIGHT, dtype=torch.double))
+        width = ((high - low) / LIGHT_BINS).clamp_min(1e-6)
+        number = ((logs - low) / width).long().clamp(0, LIGHT_BINS - 1)
+        counts = torch.bincount(number, minlength=LIGHT_BINS).double()
+        weights = (len(logs) / counts.clamp_min(1)) ** self.options.reweight_light
+        model.get_buffer("light_from").copy_(torch.stack([low, width]))
+        model.get_buffer("light_weight").copy_(weights / weights[number].mean())
 
     def validate(self, model: nn.Module, events: Events, generator: torch.Generator) -> Columns:  # noqa: ARG002
         """Measure the mean distance of the encoded photons of hidden sensors: [N] each."""
@@ -181,15 +229,17 @@ class MaskedWorkload(Workload, Generic[Options]):
         """Hide sensors, find them and the dead ones, and measure how well: see hidden_sensor_columns."""
         sensors = sensors_of(events)
         seed = (int(torch.randint(2**31, (1,), generator=generator, device=generator.device).item()),)
-        shares = self.shares(len(events), np.random.default_rng(seed), evaluated=True)
-        hidden = np.zeros(sensors.shape[:2], bool)
-        if shares.any():
-            hidden = hidden_sensors(sensors, shares, seed)
+        hidden = self.hidden_to_compare(sensors, seed)
         device = next(model.parameters()).device
         shown = visible(torch.from_numpy(sensors).to(device), torch.from_numpy(hidden).to(device))
         result: Found = model(shown)
         photons, time = result.photons.cpu().numpy(), result.time_ns.cpu().numpy()
         return hidden_sensor_columns(sensors, hidden, photons, time, partial(self.averages, sensors))
+
+    def hidden_to_compare(self, sensors: NDArray[np.float32], seed: tuple[int, ...]) -> NDArray[np.bool_]:
+        """Choose what evaluation and prediction hide and find again: [N, 4760]."""
+        shares = self.shares(len(sensors), np.random.default_rng(seed), evaluated=True)
+        return hidden_sensors(sensors, shares, seed) if shares.any() else np.zeros(sensors.shape[:2], bool)
 
     def averages(self, sensors: NDArray[np.float32], wanted: NDArray[np.bool_]) -> Columns:
         """Estimate wanted sensors [N, 4760] from their neighbours: {name: in the order of nonzero}."""
@@ -205,6 +255,15 @@ class MaskedWorkload(Workload, Generic[Options]):
         """Score the hidden sensors; see scoring.hidden."""
         return inpainted.score(truth, prediction, folder)
 
+    def shown(self, truth: Events, prediction: Columns) -> NDArray[np.integer[Any]]:  # noqa: ARG002
+        """Choose the events whose hidden sensors were found worst."""
+        return inpainted.worst(prediction)
+
+    def show(self, model: nn.Module, events: Events, prediction: Columns, folder: Path) -> dict[str, float]:  # noqa: ARG002
+        """Draw these events, as seen and as found."""
+        inpainted.draw_worst(events, prediction, folder)
+        return {}
+
 
 class MaskedAutoencoder(MaskedWorkload[MaskedAutoencoderOptions]):
     """Hides most of an event, so that the encoder has to learn what light looks like."""
@@ -217,11 +276,22 @@ class MaskedAutoencoder(MaskedWorkload[MaskedAutoencoderOptions]):
 class Inpainter(MaskedWorkload[InpainterOptions]):
     """Finds a few hidden sensors as it finds dead ones."""
 
+    def __init__(self, options: InpainterOptions) -> None:
+        super().__init__(options)
+        self.metrics = inpainted.METRICS + inpainted.by_face(tuple(options.predict_hidden))
+
     def shares(self, events: int, random: np.random.Generator, *, evaluated: bool) -> NDArray[np.float64]:
         """Draw shares evenly between the two limits, or take that of evaluation and prediction: [N]."""
         if evaluated:
             return np.full(events, self.options.predict_mask)
         return random.uniform(self.options.mask_least, self.options.mask_most, events)
+
+    def hidden_to_compare(self, sensors: NDArray[np.float32], seed: tuple[int, ...]) -> NDArray[np.bool_]:
+        """Hide the numbers of ``predict_hidden`` on each face, or else ``predict_mask``: [N, 4760]."""
+        numbers = self.options.predict_hidden
+        if not numbers:
+            return super().hidden_to_compare(sensors, seed)
+        return hidden_by_face(sensors, {face: np.full(len(sensors), n) for face, n in numbers.items()}, seed)
 
     def table(self, events: Events, prediction: Columns) -> pa.Table:
         """Return one row for each found sensor; see hidden_sensor_table."""
@@ -254,6 +324,14 @@ def _truth(model: MaskedModel, sensors: Tensor, result: Found) -> tuple[Tensor, 
     )
 
 
-def _mean(values: Tensor, chosen: Tensor) -> Tensor:
+def _light(sensors: Tensor) -> Tensor:
+    """Return the logarithm of the photons above zero of events [B, 4760, 4]: [B]."""
+    return sensors[..., PHOTONS].clamp_min(0).sum(dim=1).clamp_min(1).log()
+
+
+def _mean(values: Tensor, chosen: Tensor, weight: Tensor | None = None) -> Tensor:
     """Average values [B, 4760] over the chosen sensors of each event, 0 without any: [B]."""
-    return torch.where(chosen, values, 0.0).sum(dim=1) / chosen.sum(dim=1).clamp_min(1)
+    if weight is None:
+        return torch.where(chosen, values, 0.0).sum(dim=1) / chosen.sum(dim=1).clamp_min(1)
+    weight = torch.where(chosen, weight, 0.0)
+    return (weight * values).sum(dim=1) / torch.where(chosen.any(dim=1), weight.sum(dim=1), 1.0)

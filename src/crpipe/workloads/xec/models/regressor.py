@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,12 +13,12 @@ from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, SENSOR, TIME_VAL
 from crpipe.workloads.xec.models import heads
 from crpipe.workloads.xec.models.features import sensors_of, without_channels
 from crpipe.workloads.xec.models.heads import WITHIN, GammaModel, difference, sigma_of
+from crpipe.workloads.xec.scoring import dead
 from crpipe.workloads.xec.scoring.metrics import metrics
 from crpipe.workloads.xec.sensors import FACES, face_of, read_sensor_map
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from numpy.typing import NDArray
     from torch import Tensor, nn
@@ -92,7 +93,7 @@ class Regressor(Workload):
         self.tasks: tuple[Truth, ...] = tuple(name for name in TRUTHS if name in options.tasks)
         self.event_columns = tuple(field.name for name in self.tasks for field in TRUTH[name])
         uncertain = tuple(name for name in self.tasks if options.tasks[name].loss == "gaussian_nll")
-        self.metrics = metrics(self.tasks, uncertain)
+        self.metrics = metrics(self.tasks, uncertain) + dead.declared(options, self.tasks)
         self.wanted_histograms = options.reweight
         self.validation_metrics = tuple(
             Metric(f"{name}_loss", f"loss of the {name}", ideal=0.0) for name in self.tasks
@@ -100,9 +101,12 @@ class Regressor(Workload):
         self.places: NDArray[np.float64] = np.zeros((0, 6))
         self._flattening: Flattening | None = None
         self._model: GammaModel | None = None
+        self._tables: Tables = {}
+        self._find: dead.Photons | None = None
 
     def use(self, tables: Tables) -> None:
         """Read where the sensors are."""
+        self._tables = tables
         self.places = read_sensor_map(tables["sensors"])
 
     def use_histograms(self, histograms: Mapping[str, Any]) -> None:
@@ -161,12 +165,19 @@ class Regressor(Workload):
         for name in self.tasks:
             task = self.options.tasks[name]
             value, log_sigma = output[name]
-            off = difference(name, value, truth[name], log=task.log) / model.get_buffer(f"unit_{name}")
+            unit = model.get_buffer(f"unit_{name}")
+            if task.loss == "cosine":
+                losses[name] = heads.cosine_loss(value, truth[name]) / unit.square().mean()
+                continue
+            off = difference(name, value, truth[name], log=task.log) / unit
             losses[name] = heads.task_loss(off, log_sigma, task)
         return losses
 
-    def predict(self, model: nn.Module, events: Events, generator: torch.Generator) -> Columns:  # noqa: ARG002
-        """Predict the columns of all tasks, their uncertainties, and what the regression gives."""
+    def predict(self, model: nn.Module, events: Events, generator: torch.Generator) -> Columns:
+        """Predict the columns of all tasks, their uncertainties, and what the regression gives.
+
+        With ``model.dead_sensors`` or ``dead_list`` also the tasks with dead sensors, see scoring.dead.
+        """
         assert isinstance(model, GammaModel)
         device = next(model.parameters()).device
         sensors = sensors_of(events)
@@ -181,7 +192,25 @@ class Regressor(Workload):
         columns["photons_sum"] = valid.sum(axis=1, dtype=np.float64).astype(np.float32)
         columns["photons_inner"] = np.maximum(valid, 0)[:, face_of() == FACES.index("inner")].sum(axis=1)
         columns["timed"] = sensors[..., TIME_VALID].sum(axis=1).astype(np.int64)
-        return columns | {f"baseline_{name}": each for name, each in self._estimates(model, events).items()}
+        columns |= {f"baseline_{name}": each for name, each in self._estimates(model, events).items()}
+        return columns | self._with_dead_sensors(model, events, generator)
+
+    def _with_dead_sensors(self, model: nn.Module, events: Events, generator: torch.Generator) -> Columns:
+        columns: Columns = {}
+        if not dead.labels(self.options):
+            return columns
+        sensors, device = sensors_of(events), next(model.parameters()).device
+        path = self.options.dead_inpainter
+        if path and self._find is None:
+            self._find = dead.open_inpainter(Path(path), self._tables, self.places)
+        seed = int(torch.randint(2**31, (1,), generator=generator, device=generator.device).item())
+        for label, those in dead.dead_of(events, sensors, self.options, seed):
+            columns[f"dead_{label}"] = those.sum(axis=1).astype(np.int64)
+            for method, filled in dead.filled(sensors, those, self.places, self._find, device):
+                for name, (value, _) in model(torch.from_numpy(filled).to(device)).items():
+                    for at, field in enumerate(TRUTH[name]):
+                        columns[dead.column(label, method, field.name)] = value[:, at].cpu().numpy()
+        return columns
 
     def baseline(self, events: Events) -> Columns:
         """Reconstruct by the regression alone, as ``fit`` left it in the model."""

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv
 import torch
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import AsinhNorm
 from matplotlib.transforms import AffineDeltaTransform
 
+from crpipe.core.files import atomic_write
 from crpipe.report import figure_style as style
 from crpipe.workloads.common import elementary
 from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, TIME, TRUTH
@@ -97,11 +100,17 @@ def draw_event(
 
 
 def draw_events(
-    path: Path, values: NDArray[Any], valid: NDArray[Any], titles: Sequence[str], label: str = "photons"
+    path: Path,
+    values: NDArray[Any],
+    valid: NDArray[Any],
+    titles: Sequence[str],
+    label: str = "photons",
+    circled: Sequence[NDArray[Any]] = (),
 ) -> Path:
     """Draw events beside each other with one colour scale, as SVG; return the path.
 
     values, valid: [N, 4760], of a few events; titles: [N], of one or more lines; label: what the values are.
+    circled: ids of a few sensors of each event.
     """
     columns = min(_COLUMNS, len(titles))
     rows = -(-len(titles) // columns)
@@ -116,6 +125,9 @@ def draw_events(
             draw_event(axis, each, good, title, norm)
             for axis, each, good, title in zip(axes.flat, values, valid, titles, strict=False)
         ]
+        for axis, ids in zip(axes.flat, circled, strict=False):
+            ring = {"facecolors": "none", "edgecolors": style.COLOURS[1], "linewidths": 0.8}
+            axis.scatter(*centres()[ids].T, s=16, clip_on=False, **ring)
         for title, event_values, good in zip(titles, values, valid, strict=True):
             seen = np.flatnonzero((np.asarray(good) != 0) & (np.asarray(event_values) > 0))
             style.note(figure, title, label, sensor=seen, value=np.asarray(event_values, np.float64)[seen])
@@ -155,6 +167,18 @@ def _tubes() -> list[tuple[Floats, NDArray[np.int64], Floats]]:
         )
         tubes.append((outline, ids, np.stack([across, upwards], axis=1)))
     return tubes
+
+
+def centres() -> Floats:
+    """Return the centres of all sensors in the figure, [4760, 2] in cm."""
+    all_centres = np.empty((face_of().size, 2))
+    row, column = np.indices(INNER.ids.shape) + 0.5
+    rows, columns = INNER.ids.shape
+    all_centres[INNER.ids, 0] = _HALF[0] * (2 * column / columns - 1)
+    all_centres[INNER.ids, 1] = _HALF[1] * (1 - 2 * row / rows)
+    for _, ids, places in _tubes():
+        all_centres[ids] = places
+    return all_centres
 
 
 # Which events of an evaluation are shown: the worst ones, and a sample for the saliency.
@@ -203,6 +227,13 @@ def draw_worst(events: Events, prediction: Columns, tasks: Sequence[Truth], fold
     sensors = sensors_of(events)[:count]
     titles = [_title(events, prediction, tasks, at) for at in range(count)]
     draw_events(folder / "worst_events.svg", sensors[..., PHOTONS], sensors[..., PHOTONS_VALID], titles)
+    names = [field.name for task in tasks for field in TRUTH[task]]
+    columns = {name: events.columns[name] for name in ("run", "event")}
+    for name in names:
+        columns |= {f"true_{name}": events.columns[name], name: prediction[name]}
+    listed = {name: np.asarray(values)[:count] for name, values in columns.items()}
+    with atomic_write(folder / "worst_list.csv") as part:
+        pyarrow.csv.write_csv(pa.table(listed), part)
 
 
 def _title(events: Events, prediction: Columns, tasks: Sequence[Truth], at: int) -> str:
@@ -216,7 +247,7 @@ def _title(events: Events, prediction: Columns, tasks: Sequence[Truth], at: int)
 
 
 def saliency(model: GammaModel, events: Events, folder: Path) -> dict[str, float]:
-    """Measure and draw which faces each task depends on: |gradient x input| of photons and times."""
+    """Measure and draw which faces and sensors each task depends on: |gradient x input| of both inputs."""
     device = next(model.parameters()).device
     sensors = sensors_of(events)[_worst_of(events) :]
     weights: dict[str, list[NDArray[Any]]] = {name: [] for name in model.heads}
@@ -228,9 +259,14 @@ def saliency(model: GammaModel, events: Events, folder: Path) -> dict[str, float
                 (slope,) = torch.autograd.grad((value / units).sum(), items, retain_graph=True)
                 weight = (slope * items).abs()[..., [PHOTONS, TIME]].sum(dim=2)
                 weights[name].append(weight.detach().cpu().numpy())
-    shares = {name: face_shares(np.concatenate(each)) for name, each in weights.items() if each}
+    joined = {name: np.concatenate(each) for name, each in weights.items() if each}
+    shares = {name: face_shares(each) for name, each in joined.items()}
     if shares:
         draw_saliency(folder / "saliency.svg", shares)
+        by_sensor = np.stack([each.mean(axis=0, dtype=np.float64) for each in joined.values()])
+        ppm = 1e6 * by_sensor / np.maximum(by_sensor.sum(axis=1, keepdims=True), np.finfo(float).tiny)
+        label = "mean |gradient · input| [millionths of all sensors']"
+        draw_events(folder / "saliency_sensors.svg", ppm, np.ones(ppm.shape), list(shares), label)
     return measure_saliency(shares)
 
 

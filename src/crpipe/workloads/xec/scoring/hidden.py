@@ -10,12 +10,13 @@ import numpy as np
 
 from crpipe.events.layout import Metric
 from crpipe.statistics.groups import derived, ratio, value_and_error
+from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID
 from crpipe.workloads.xec.sensors import FACES, face_of
 
 # ruff: noqa: PLC0415 - numbers alone need no matplotlib
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from crpipe.events.batch import Events
     from crpipe.statistics.groups import Statistic
+    from crpipe.workloads.xec.layout import Face
 
 # What a method's numbers begin with, and the list column of its photons.
 METHODS = {"photons": "photons", "neighbours": "neighbours_photons", "solid_angle": "solid_angle_photons"}
@@ -127,6 +129,15 @@ METRICS = tuple(
 )
 
 
+def by_face(faces: Sequence[Face]) -> tuple[Metric, ...]:
+    """Declare the errors of these faces: for each of them, one method beside the other."""
+    return tuple(
+        Metric(f"{name}_mae_{face}", f"{face}: {title}: mean absolute error", "photons", ideal=0.0)
+        for face in faces
+        for name, title in TITLES.items()
+    )
+
+
 def score(_truth: Events, prediction: Mapping[str, Any], folder: Path) -> dict[str, Statistic]:
     """Compare what was found with what the hidden sensors saw; plot a figure into ``folder``.
 
@@ -184,7 +195,11 @@ def _by_face(axis: Axes, hidden: HiddenSensors) -> None:
         where = np.arange(len(FACES)) + (number - (len(hidden.photons) - 1) / 2) * width
         by_face: dict[str, Any] = {
             "face": [FACES[place] for place in np.flatnonzero(finite)],
+            "sensors": np.bincount(hidden.face, minlength=len(FACES))[finite],
             "value": scores.mae[finite],
+            "error": scores.error["mae"][finite],
+            "bias": scores.bias[finite],
+            "rms": scores.rms[finite],
         }
         style.note(axis.figure, "mean absolute error by face", TITLES[method], **by_face)
         spread: dict[str, Any] = {"yerr": np.nan_to_num(scores.error["mae"][finite]), "ecolor": style.REAL}
@@ -196,6 +211,7 @@ def _by_face(axis: Axes, hidden: HiddenSensors) -> None:
 
 def _by_photons(sizes: Axes, biases: Axes, hidden: HiddenSensors) -> None:
     from crpipe.report import figure_style as style
+    from crpipe.workloads.common.figures import set_decimal_ticks
 
     number = np.searchsorted(_EDGES, hidden.true, side="right")
     count = np.bincount(number, minlength=len(_EDGES) + 1)
@@ -223,8 +239,48 @@ def _by_photons(sizes: Axes, biases: Axes, hidden: HiddenSensors) -> None:
         sizes.plot(ends, limit, "--", color=style.REAL, linewidth=1.0, label="Poisson noise of the sensor")
         sizes.set(xscale="log", yscale="log")
         biases.set(xscale="log")
+        set_decimal_ticks(biases, "x", biases.get_xlim(), (1, 3))
     biases.axhline(0.0, linestyle="--", color=style.REAL, linewidth=1.0)
     sizes.set(title="by light", xlabel="photons of the hidden sensor", ylabel="mean absolute error [photons]")
     biases.set(
         title="bias by light", xlabel="photons of the hidden sensor", ylabel="mean error [% of photons]"
     )
+
+
+# The events whose hidden sensors were found worst, on the unfolded detector.
+
+WORST = 3
+_CIRCLED = 10  # hidden sensors of each
+
+
+def worst(prediction: Mapping[str, Any]) -> Numbers:
+    """Return the places of the worst events, worst first: mean error over the root of the mean photons."""
+    hidden = hidden_sensors(prediction)
+    off = np.abs(hidden.photons["photons"] - hidden.true)
+    sums = [np.bincount(hidden.event, each, hidden.events) for each in (off, np.abs(hidden.true), off > -1)]
+    judged = np.flatnonzero(sums[2])
+    off_by, light, count = (each[judged] for each in sums)
+    return judged[np.argsort(-off_by / np.sqrt(count * np.maximum(light, 1)), kind="stable")[:WORST]]
+
+
+def draw_worst(events: Events, prediction: Mapping[str, Any], folder: Path) -> None:
+    """Draw each event as it was seen, and below with what was found for hidden and dead sensors.
+
+    The hidden sensors that were found worst have a circle.
+    """
+    from crpipe.workloads.xec.scoring.display import draw_events
+
+    sensors = events.items.reshape(len(events), -1, events.items.shape[1])
+    seen, with_found = sensors[..., PHOTONS], sensors[..., PHOTONS].copy()
+    titles, circled = [], []
+    for at, ids in enumerate(prediction["sensor_id"]):
+        with_found[at, ids] = prediction["photons"][at]
+        hidden = prediction["kind"][at] == _HIDDEN
+        off = np.abs(prediction["photons"][at] - prediction["true_photons"][at])[hidden]
+        name = f"run {events.columns['run'][at]}, event {events.columns['event'][at]}"
+        titles.append(f"{name}\n{hidden.sum()} hidden, mean error {off.mean():.3g} photons")
+        circled.append(ids[hidden][np.argsort(-off, kind="stable")[:_CIRCLED]])
+    titles += [f"{title.partition(chr(10))[0]}\nas found" for title in titles]
+    valid = np.concatenate([sensors[..., PHOTONS_VALID], np.ones(seen.shape)])
+    values = np.concatenate([seen, with_found])
+    draw_events(folder / "found_sensors.svg", values, valid, titles, circled=circled * 2)

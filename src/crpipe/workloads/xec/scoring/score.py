@@ -13,7 +13,7 @@ import numpy as np
 from crpipe.report import figure_style as style
 from crpipe.workloads.common import elementary
 from crpipe.workloads.common.figures import NULL_LINE, save_all, set_decimal_ticks
-from crpipe.workloads.xec.scoring import metrics
+from crpipe.workloads.xec.scoring import dead, metrics
 from crpipe.workloads.xec.scoring.metrics import FEWEST, energy_curve, profile
 
 if TYPE_CHECKING:
@@ -70,8 +70,10 @@ def score(truth: Events, prediction: Columns, folder: Path, tasks: Collection[Tr
     """
     if "baseline_u_cm" in prediction:
         draw_all(truth.columns, prediction, folder, tasks)
+    dead.draw(truth.columns, prediction, tasks, folder)
     curve = metrics.measure_curve(truth.columns, prediction) if "energy" in tasks else {}
-    return {**metrics.measure(truth.columns, prediction, tasks), **curve}
+    with_dead = dead.measure(truth.columns, prediction, tasks)
+    return {**metrics.measure(truth.columns, prediction, tasks), **curve, **with_dead}
 
 
 def draw_all(truth: Columns, prediction: Columns, folder: Path, tasks: Collection[Truth]) -> list[Path]:

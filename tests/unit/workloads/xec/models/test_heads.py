@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 from scipy.stats import norm
 from torch.nn import functional
 
@@ -12,6 +13,7 @@ from crpipe.workloads.xec.layout import TRUTH, TRUTHS
 from crpipe.workloads.xec.models.features import sensors_of
 from crpipe.workloads.xec.models.heads import (
     UNITS,
+    cosine_loss,
     difference,
     gaussian_nll,
     sigma_of,
@@ -19,7 +21,7 @@ from crpipe.workloads.xec.models.heads import (
     task_loss,
     wrapped,
 )
-from crpipe.workloads.xec.options import TaskOptions
+from crpipe.workloads.xec.options import RegressorOptions, TaskOptions
 from xenon_models import ALL_TASKS, build, loss, workload
 from xenon_toy import make_gammas
 
@@ -201,3 +203,16 @@ def test_the_power_of_the_variance_is_beta_of_the_task():
     task = TaskOptions(loss="gaussian_nll", beta=0.5)
     wanted = (gaussian_nll(x, log_sigma, 0.0) * log_sigma.exp()).mean(dim=1)
     torch.testing.assert_close(task_loss(x, log_sigma, task), wanted)
+
+
+def test_a_cosine_is_that_of_the_angle_between_directions_over_the_square_of_the_unit():
+    angles = torch.tensor([[1.2, 3.1], [1.2, 3.1], [0.5, 1.0], [1.2, 3.1]])
+    others = torch.tensor([[1.3, 3.1], [1.2, 3.1 - 2 * math.pi], [0.5 + math.pi, 1.0], [1.2 + 1e-4, 3.1]])
+    expected = [1 - math.cos(0.1), 0.0, 2.0, 0.5e-8]
+    assert cosine_loss(others, angles).tolist() == pytest.approx(expected, rel=2e-2, abs=1e-10)
+    made, model = build(tasks={"angle": {"loss": "cosine"}})
+    model.unit_angle.copy_(torch.tensor([0.1, 0.3]))
+    losses = made.losses(model, {"angle": (others, None)}, {"angle": angles})
+    assert losses["angle"][0].item() == pytest.approx((1 - math.cos(0.1)) / 0.05, rel=1e-3)
+    with pytest.raises(ValidationError, match="cosine is for angle"):
+        RegressorOptions(tasks={"energy": {"loss": "cosine"}})

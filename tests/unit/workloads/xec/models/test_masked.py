@@ -5,6 +5,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from crpipe.config.loading import load_config
 from crpipe.train.pretrained import match_weights
 from crpipe.workloads.xec import InpainterOptions
 from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, SENSORS, TIME, TIME_VALID
@@ -18,13 +19,14 @@ from crpipe.workloads.xec.models.masked import (
     visible,
 )
 from crpipe.workloads.xec.scoring.baseline import neighbour_average, solid_angle_average
-from crpipe.workloads.xec.sensors import face_of
+from crpipe.workloads.xec.sensors import FACE_IDS, FACES, face_of
 from xenon_models import PLACES, WORKLOADS, build, collate, loss, predict, validate, with_items, workload
 from xenon_toy import make_gammas
 
 GAMMAS = make_gammas(4, dead=0.05)
 ITEMS = sensors_of(GAMMAS)
 VALID = ITEMS[..., PHOTONS_VALID] > 0
+LATER = ("mask_flat", "photons_power", "mask_faces", "reweight_light", "balance")
 KINDS = ("MaskedAutoencoder", "Inpainter")
 
 
@@ -147,7 +149,11 @@ def test_the_loss_by_hand(each):
         )
     assert sum(each.item() > 0 for each in parts["time"]) >= 2
     means = {name: torch.stack(values).mean() for name, values in parts.items()}
-    torch.testing.assert_close(shown, {f"{name}_loss": value for name, value in means.items()})
+    alive = batch["sensors"][..., PHOTONS_VALID] > 0
+    share = batch["hidden"].sum() / alive.sum()
+    assert share > batch["hidden"].float().mean()  # 5 % are dead, and do not count
+    expected = {f"{name}_loss": value for name, value in means.items()} | {"mask_ratio": share}
+    torch.testing.assert_close(shown, expected)
     torch.testing.assert_close(total, means["photons"] + options.time_weight * means["time"])
 
 
@@ -333,3 +339,125 @@ def test_rows_are_those_of_the_reference_in_its_units(listed):
     for name in ("truth_npho", "truth_time", "error_npho", "error_time"):
         assert np.isnan(np.array(table[name])[dead]).all()
     assert np.isfinite(np.array(table["error_npho"])[~dead]).all()
+
+
+def test_a_number_of_each_face_is_hidden_the_same_for_the_same_seed():
+    made, model = build("Inpainter", predict_hidden={"inner": 10, "top": 1})
+
+    def kill_a_face(items):
+        items[:, FACE_IDS["top"]] = 0
+
+    events = with_items(GAMMAS, kill_a_face)
+    first, again, other = (predict(made, model, events, seed) for seed in (1, 1, 2))
+    faces = np.array(FACES)[face_of()]
+    for prediction, expected in ((first, [0] * 4), (predict(made, model, GAMMAS), [1] * 4)):
+        lists = zip(prediction["sensor_id"], prediction["kind"], strict=True)
+        hidden = [ids[kind == HIDDEN] for ids, kind in lists]
+        assert [(faces[ids] == "inner").sum() for ids in hidden] == [10] * 4
+        assert [(faces[ids] == "top").sum() for ids in hidden] == expected
+        assert {face for ids in hidden for face in faces[ids]} <= {"inner", "top"}
+    one, same, another = (np.concatenate(each["sensor_id"]) for each in (first, again, other))
+    assert np.array_equal(one, same)
+    assert not np.array_equal(one, another)
+    assert [each.name for each in made.metrics[-6:]] == [
+        f"{method}_mae_{face}"
+        for face in ("inner", "top")
+        for method in ("photons", "neighbours", "solid_angle")
+    ]
+    with pytest.raises(ValidationError, match="outer"):
+        InpainterOptions(predict_hidden={"middle": 1})
+
+
+def loss_parts(made, model, batch):
+    """Return loss and metrics, and of each event the smooth L1 of the hidden photons and their light."""
+    with torch.no_grad():
+        total, shown = made.loss(model, batch, torch.Generator())
+        found = model(visible(batch["sensors"], batch["hidden"]))
+    codec = model.encoder.features.codec
+    off = found.photons_encoded - codec.encode_photons(batch["sensors"][..., PHOTONS])
+    smooth = torch.nn.functional.smooth_l1_loss(
+        off, torch.zeros_like(off), beta=made.options.beta, reduction="none"
+    )
+    hidden = batch["hidden"]
+    pairs = zip(smooth, batch["sensors"][..., PHOTONS], hidden, strict=True)
+    return total, shown, [(part[mine], light[mine]) for part, light, mine in pairs]
+
+
+def test_bright_sensors_weigh_more_by_hand():
+    made, model = build("Inpainter", photons_power=0.5, time_weight=0)
+    total, _, events = loss_parts(made, model, collate(made, GAMMAS, seed=(3,)))
+    weights = [(light.clamp_min(1) + 1) ** 0.5 for _, light in events]
+    expected = [float((w * part).sum() / w.sum()) for (part, _), w in zip(events, weights, strict=True)]
+    assert float(total) == pytest.approx(np.mean(expected), rel=1e-5)
+    assert float(total) != pytest.approx(np.mean([float(part.mean()) for part, _ in events]), rel=1e-2)
+
+
+def test_learned_uncertainties_of_photons_and_times_by_hand():
+    made, model = build("Inpainter", balance="learned")
+    with torch.no_grad():
+        model.log_variance["photons"].fill_(-1.0)
+        model.log_variance["time"].fill_(2.0)
+    total, shown, _ = loss_parts(made, model, collate(made, GAMMAS, seed=(3,)))
+    expected = shown["photons_loss"] * np.exp(1) - 0.5 + shown["time_loss"] * np.exp(-2) + 1.0
+    assert float(total) == pytest.approx(float(expected), rel=1e-5)
+    assert float(shown["time_spread"]) == pytest.approx(np.exp(1))
+    assert list(build("Inpainter", balance="learned", time_weight=0)[1].log_variance) == ["photons"]
+
+
+def test_rare_amounts_of_light_weigh_more_by_hand():
+    """Of nine events with much light and one with little, the one weighs nine times as much."""
+    made, model = build("Inpainter", reweight_light=1.0, time_weight=0)
+
+    def dim(items):
+        items[:] = items[:1]
+        items[9, :, PHOTONS] *= 0.1
+
+    events = with_items(make_gammas(10), dim)
+    made.fit(model, [events.part(0, 4), events.part(4, 10)])
+    batch = collate(made, events, seed=(3,))
+    total, _, parts = loss_parts(made, model, batch)
+    weights = np.array([10 / 18] * 9 + [5.0])
+    assert float(total) == pytest.approx(
+        np.mean(weights * [float(part.mean()) for part, _ in parts]), rel=1e-4
+    )
+    assert weights.mean() == pytest.approx(1)
+    half, other = build("Inpainter", reweight_light=0.5)
+    half.fit(other, [events])
+    assert other.light_weight.max() / other.light_weight[other.light_weight > 0].min() == pytest.approx(
+        np.sqrt(10), rel=0.1
+    )
+    assert not hasattr(workload("Inpainter"), "fit")  # nothing is read where nothing is weighed
+
+
+def test_training_hides_shares_of_the_named_faces_alone_and_a_validation_does_not():
+    made = workload("Inpainter", mask_faces={"inner": 0.1, "ds": 0.5}, predict_mask=0.05)
+    hidden = collate(made, GAMMAS, seed=(1,))["hidden"].numpy()
+    for face, share in {"inner": 0.1, "ds": 0.5, "outer": 0, "us": 0, "top": 0, "bottom": 0}.items():
+        ids = FACE_IDS[face]
+        assert hidden[:, ids].sum(axis=1).tolist() == np.round(share * VALID[:, ids].sum(axis=1)).tolist()
+    assert collate(made, GAMMAS)["hidden"][:, FACE_IDS["top"]].any()
+
+
+def test_flat_masking_hides_as_many_bright_sensors_as_dark_ones():
+    light = np.log10(np.maximum(ITEMS[..., PHOTONS], 1))
+    top = light > 0.5 * light.max(axis=1, keepdims=True)  # few sensors, and half of the levels
+    options = {"mask_least": 0.01, "mask_most": 0.01}
+    for flat in (False, True):
+        made = workload("Inpainter", mask_flat=flat, **options)
+        hidden = [collate(made, GAMMAS, seed=(seed,))["hidden"].numpy() for seed in range(5)]
+        assert {each.sum() for each in hidden} == {np.round(0.01 * VALID.sum(axis=1)).sum()}
+        share = np.mean([(each & top).sum() / each.sum() for each in hidden])
+        if flat:
+            assert 0.4 < share < 0.6
+        else:
+            assert share == pytest.approx((top & VALID).sum() / VALID.sum(), abs=0.05)
+            assert share < 0.3
+
+
+def test_options_at_their_defaults_are_no_keys():
+    for name in ("MaskedAutoencoder", "Inpainter"):
+        base = [f"train.workload=crpipe.workloads.xec:{name}"]
+        keys = load_config([], base).train_keys()
+        assert not {f"model.{each}" for each in LATER} & keys.keys()
+        assert "model.photons_power" in load_config([], [*base, "model.photons_power=0.5"]).train_keys()
+    assert not [key for key in build("Inpainter")[1].state_dict() if "light" in key or "variance" in key]

@@ -1,5 +1,6 @@
 """Events on the unfolded detector, which of them are shown, and every face with its share of the slopes."""
 
+import csv
 import xml.etree.ElementTree as ET
 
 import numpy as np
@@ -46,6 +47,19 @@ def test_every_sensor_is_drawn_once():
     shown = np.concatenate([image.get_array().ravel(), *(each.get_array() for each in tubes)])
     assert sorted(shown.tolist()) == list(range(SENSORS))
     assert image.get_array().shape == INNER.ids.shape == (93, 44)
+
+
+def test_circles_are_about_the_sensors_that_are_named():
+    _, image, tubes = drawn(np.arange(float(SENSORS)))
+    left, right, low, high = image.get_extent()
+    where = display.centres()
+    column = (where[:, 0] - left) / (right - left) * INNER.ids.shape[1]
+    row = (high - where[:, 1]) / (high - low) * INNER.ids.shape[0]
+    for each in tubes:
+        assert np.array_equal(where[each.get_array().astype(int)], each.get_offsets())
+    inner = INNER.ids.ravel()
+    pixels = image.get_array()[row[inner].astype(int), column[inner].astype(int)]
+    assert np.array_equal(pixels, inner)
 
 
 def test_no_two_sensors_overlap():
@@ -185,7 +199,16 @@ def test_figures_and_shares_of_the_faces(model, tmp_path):
     chosen = made.shown(events, prediction)
     taken = {name: values[chosen] for name, values in prediction.items()}
     found = made.show(network, events.take(chosen), taken, tmp_path)
-    assert {path.name for path in tmp_path.glob("*.svg")} == {"worst_events.svg", "saliency.svg"}
+    assert {path.stem for path in tmp_path.glob("*.svg")} == {"worst_events", "saliency", "saliency_sensors"}
+    with (tmp_path / "worst_list.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["event"]) for row in rows] == events.columns["event"][chosen[:WORST]].tolist()
+    assert float(rows[0]["true_w_cm"]) == pytest.approx(events.columns["w_cm"][chosen[0]])
+    assert float(rows[0]["w_cm"]) == pytest.approx(prediction["w_cm"][chosen[0]])
+    with (tmp_path / "saliency_sensors.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    shares = {task: [float(row["value"]) for row in rows if row["panel"] == task] for task in made.tasks}
+    assert [sum(each) for each in shares.values()] == pytest.approx([1e6] * 3, rel=1e-3)
     for task in ("energy", "time", "position"):
         shares = [found[f"saliency_{task}_{face}"] for face in FACES]
         assert sum(shares) == pytest.approx(1, abs=1e-5)

@@ -1,13 +1,15 @@
+import csv
 import xml.etree.ElementTree as ET
 from contextlib import nullcontext
 
 import numpy as np
 import pytest
 
-from crpipe.workloads.xec.scoring.hidden import METRICS, hidden_sensors, score
+from crpipe.workloads.xec.scoring import display
+from crpipe.workloads.xec.scoring.hidden import METRICS, WORST, draw_worst, hidden_sensors, score, worst
 from measured import measured
 from unrendered import unrendered
-from xenon_toy import lists_of
+from xenon_toy import lists_of, make_gammas, make_hidden
 
 
 @pytest.fixture(autouse=True)
@@ -122,3 +124,43 @@ def test_the_figure_names_faces_methods_and_units(hidden, tmp_path):
         "photons of the hidden sensor",
     ):
         assert label in text
+
+
+def test_the_worst_events_have_the_largest_errors_for_their_light():
+    errors = np.repeat([1.0, 9.0, 4.0, 5.0], 25)
+    prediction = prediction_of(errors, events=4)
+    assert worst(prediction).tolist() == [1, 3, 2]
+    bright = prediction | {"true_photons": prediction["true_photons"].copy()}
+    bright["photons"] = bright["photons"].copy()
+    for name in ("photons", "true_photons"):
+        bright[name][1] = bright[name][1] + 1e4  # 9 of 10,050 photons is little
+    assert worst(bright).tolist() == [3, 2, 0]
+    bright["kind"] = bright["kind"].copy()
+    bright["kind"][3] = np.ones(25)  # all dead: nobody knows
+    assert worst(bright).tolist() == [2, 0, 1]
+
+
+def test_the_worst_events_are_drawn_as_seen_and_as_found(tmp_path, monkeypatch):
+    events, prediction = make_gammas(WORST), make_hidden(WORST)
+    circles, draw = [], display.draw_events
+    monkeypatch.setattr(
+        display, "draw_events", lambda *a, circled: circles.extend(circled) or draw(*a, circled=circled)
+    )
+    draw_worst(events, prediction, tmp_path)
+    off = np.abs(prediction["photons"][0] - prediction["true_photons"][0])
+    hidden = prediction["kind"][0] == 0
+    least = off[np.isin(prediction["sensor_id"][0], circles[0])].min()
+    assert (off[hidden] > least).sum() < len(circles[0]) == min(10, hidden.sum())
+    assert [each.tolist() for each in circles[WORST:]] == [each.tolist() for each in circles[:WORST]]
+    with (tmp_path / "found_sensors.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    panels = list(dict.fromkeys(row["panel"] for row in rows))
+    assert len(panels) == 2 * WORST
+    assert [panel.endswith("as found") for panel in panels] == [False] * WORST + [True] * WORST
+    seen, found = (
+        {int(row["sensor"]): float(row["value"]) for row in rows if row["panel"] == panel}
+        for panel in (panels[0], panels[WORST])
+    )
+    listed = dict(zip(prediction["sensor_id"][0].tolist(), prediction["photons"][0].tolist(), strict=True))
+    assert all(found[sensor] == value for sensor, value in seen.items() if sensor not in listed)
+    assert all(found[sensor] == pytest.approx(light) for sensor, light in listed.items() if light > 0)
