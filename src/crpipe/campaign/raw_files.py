@@ -5,21 +5,26 @@ Both are Parquet tables with one row per file, sorted by path. They are the only
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import shlex
 import statistics
+import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from crpipe.core import checksums
 from crpipe.core.causes import OF_FORM, MachineWatch, is_there, refuse_machine_error, retry_io
 from crpipe.core.errors import DataError, FormatError, SourceError
-from crpipe.core.files import atomic_write
+from crpipe.core.files import atomic_write, drop_page_cache
+from crpipe.events.file_formats import MAGIC, hold
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from datetime import datetime
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     import pyarrow as pa
@@ -38,7 +43,11 @@ LISTED = "listed-checksum"  # of the list that `source.checksums` names
 SIZE_ONLY = "size-only"  # the one way that `source.require_checksum` refuses
 NAME_BYTES = 250  # of a file's name; while it is copied, ".part" is added, and file systems end at 255
 FEW = 0.5  # of the median: ranges with fewer files are reported
+_INODE = "inode"
 _DIGITS = re.compile(r"([0-9]+)")
+_TIME = "%Y-%m-%d %H:%M:%S.%f"
+_TICK_S = 0.02  # two changes within one tick of the kernel's clock have one time
+_HELD = 1 << 27  # bytes of a file that are held in memory while it is decoded
 
 
 def lease_folder(raw: Path) -> Path:
@@ -63,7 +72,8 @@ class Entry:
     """One file of the source.
 
     ``path`` is its name relative to the range. ``size`` (bytes) is None for a file that is only made when it
-    is staged; ``mtime`` is None where the source does not name it. ``listed`` is in no manifest.
+    is staged; ``mtime``, and the ``inode`` of a file of this machine, are None where the source has none.
+    ``listed`` is in no manifest.
     """
 
     path: str
@@ -71,10 +81,17 @@ class Entry:
     size: int | None
     mtime: datetime | None
     listed: ListedChecksum | None = None
+    inode: int | None = None
 
     def row(self) -> dict[str, Any]:
         """The entry as column values; `dataclasses.asdict` would copy each of them, which costs more."""
-        return {"path": self.path, "uri": self.uri, "size": self.size, "mtime": self.mtime}
+        return {
+            "path": self.path,
+            "uri": self.uri,
+            "size": self.size,
+            "mtime": self.mtime,
+            _INODE: self.inode,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +100,9 @@ class Verification:
 
     ``verified`` is listed-checksum (that of a list), source-checksum (the source named the checksum),
     server-checksum (only the server that sent the file named it; a cache that keeps an old file names its
-    checksum), copy-compare (source and copy were both read), generated (made here, nothing to compare with)
-    or size-only.
+    checksum), copy-compare (source and copy were both read; in place: the source was the listed file before
+    and after it was read), generated (made here, nothing to compare with) or size-only. ``checksum`` is empty
+    until the split reads a file in place.
     """
 
     size: int
@@ -145,6 +163,8 @@ class RawFile:
     checksum: str
     algorithm: str
     verified: str
+    mtime: datetime | None = None
+    inode: int | None = None
 
 
 def natural_key(name: str) -> tuple[list[str | int], str]:
@@ -253,7 +273,8 @@ def _rows(path: Path, names: list[str]) -> list[dict[str, Any]]:
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(path) as file:
-        return file.read(names).select(names).to_pylist()  # type: ignore[no-any-return]
+        there = [name for name in names if name != _INODE or name in file.schema_arrow.names]
+        return file.read(there).select(there).to_pylist()  # type: ignore[no-any-return]
 
 
 def write_staged(path: Path, files: Iterable[StagedFile]) -> None:
@@ -265,7 +286,7 @@ def read_staged(path: Path) -> list[RawFile]:
     """Read the staged table; raise DataError when it is missing or damaged."""
     rows = _read_table(
         path,
-        [name for name in _staged_schema().names if name != "mtime"],
+        _staged_schema().names,
         "stage",
         if_damaged="run the same command again",
         if_wrong="stage the range again: copies that are verified stay",
@@ -273,23 +294,117 @@ def read_staged(path: Path) -> list[RawFile]:
     return [RawFile(number, **row) for number, row in enumerate(rows)]
 
 
+def place_of(folder: Path, file: RawFile) -> Path:
+    """Return where a staged file is read: a copy in ``folder``, or a link to a file that is read in place."""
+    return folder / file.path
+
+
+def difference(file: Entry | RawFile, status: os.stat_result) -> str:
+    """Describe in which way a file is not the one that was listed; empty where it is."""
+    if status.st_size != file.size:
+        return f"has {status.st_size} bytes, {file.size} when it was listed: it changed"
+    if file.mtime is not None and written(status) != file.mtime:
+        now, then = f"{written(status):{_TIME}}", f"{file.mtime:{_TIME}}"
+        return f"last written {now}, {then} when it was listed: it changed"
+    if file.inode is not None and status.st_ino != file.inode:
+        return "another file was put in its place since it was listed (of its size and time)"
+    return ""
+
+
+def written(status: os.stat_result) -> datetime:
+    """Return when a file was last written, as a manifest has it."""
+    return datetime.fromtimestamp(status.st_mtime, UTC)
+
+
+def identity(status: os.stat_result) -> tuple[int, ...]:
+    """Return which file it is, and when it changed: nobody can set st_ctime back, as they can st_mtime."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def settled(descriptor: int) -> os.stat_result:
+    """Return the status of an open file; wait a tick after a change, so that another gets another time."""
+    status = os.fstat(descriptor)
+    if 0 <= time.time() - status.st_ctime < _TICK_S:
+        time.sleep(_TICK_S)
+        status = os.fstat(descriptor)
+    return status
+
+
+def _identity(path: Path) -> tuple[int, ...]:
+    with path.open("rb") as file:  # a file server is asked again
+        return identity(settled(file.fileno()))
+
+
 def check_present(folder: Path, file: RawFile) -> None:
-    """Raise SourceError unless the raw copy exists, seen late or at once, with the size that was staged."""
-    path = folder / file.path
-    with MachineWatch(path):
+    """Raise SourceError unless a raw file exists, seen late or at once, as it was staged or listed."""
+    path = place_of(folder, file)
+    with MachineWatch(_origin(path)):
         if not is_there(path):
-            raise SourceError(f"{path}: missing, though it was staged; {_advice(folder)}")
-        size = retry_io(path.stat).st_size
-    if size != file.size:
-        raise SourceError(f"{path}: {size} bytes, {file.size} were staged; {_advice(folder)}")
+            raise _changed(folder, path, "missing, though it was staged")
+        status = retry_io(path.stat)
+    if path.is_symlink() and (problem := difference(file, status)):
+        raise _changed(folder, path, problem)
+    if status.st_size != file.size:
+        raise _changed(folder, path, f"{status.st_size} bytes, {file.size} were staged")
 
 
 def check_unchanged(folder: Path, file: RawFile) -> None:
-    """Raise SourceError unless the raw copy has the checksum that was staged."""
-    path = folder / file.path
-    with MachineWatch(path):
-        if file.checksum and retry_io(lambda: checksums.of_file(path, file.algorithm)) != file.checksum:
-            raise SourceError(f"{path}: changed since it was staged ({file.algorithm}); {_advice(folder)}")
+    """Raise SourceError unless a raw file has the checksum that was staged."""
+    if file.checksum:
+        path = place_of(folder, file)
+        with MachineWatch(_origin(path)):
+            _compare(folder, file, retry_io(lambda: checksums.of_file(path, file.algorithm)))
+
+
+def _compare(folder: Path, file: RawFile, checksum: str) -> None:
+    if file.checksum not in ("", checksum):
+        raise _changed(folder, place_of(folder, file), f"changed since it was staged ({file.algorithm})")
+
+
+@contextlib.contextmanager
+def proved(folder: Path, file: RawFile) -> Iterator[RawFile]:
+    """Hash a raw file, and give it with its checksum to a block that decodes it.
+
+    A small Parquet file stays in memory: what is decoded is what was hashed. Another one is read again, from
+    the page cache as a rule. Raise SourceError where it is not what was staged or, in place, what was listed,
+    or where it changes before the block ends.
+    """
+    path = place_of(folder, file)
+    check_present(folder, file)
+    with MachineWatch(_origin(path)):
+        before = retry_io(lambda: _identity(path))
+        checksum, data = retry_io(lambda: _hashed(path, file))
+    if data is not None and len(data) != file.size:
+        raise _changed(folder, path, f"{len(data)} of {file.size} bytes were read")
+    _compare(folder, file, checksum)
+    file = replace(file, checksum=checksum)
+    with hold(path, data) if data and data.startswith(MAGIC) else contextlib.nullcontext():
+        data = None
+        yield file
+    with MachineWatch(_origin(path)):
+        after = retry_io(lambda: _identity(path))
+    if after != before:  # it may have got another name or mode
+        check_present(folder, file)
+        check_unchanged(folder, file)
+    if not path.is_symlink():
+        drop_page_cache(path)  # a copy is not read again
+
+
+def with_checksum(folder: Path, file: RawFile) -> RawFile:
+    """Return a staged file with its checksum, which is not known yet of one that is read in place."""
+    if file.state != STAGED or file.checksum:
+        return file
+    with proved(folder, file) as proof:
+        return proof
+
+
+def _hashed(path: Path, file: RawFile) -> tuple[str, bytes | None]:
+    """Return the checksum of a file, and the bytes of a small one."""
+    if file.size > _HELD:
+        return checksums.of_file(path, file.algorithm), None
+    digest, data = checksums.new(file.algorithm), path.read_bytes()
+    digest.update(data)
+    return digest.hexdigest(), data
 
 
 def confirmed(folder: Path, file: RawFile, read: Callable[[], Answer]) -> Answer:
@@ -304,8 +419,21 @@ def confirmed(folder: Path, file: RawFile, read: Callable[[], Answer]) -> Answer
         return read()
 
 
-def _advice(folder: Path) -> str:
-    return f"delete {folder}.parquet and stage the range again"
+def _origin(path: Path) -> Path:
+    """Return the name of a raw file in the source, where it is read in place; else that of the copy."""
+    return path.readlink() if path.is_symlink() else path
+
+
+def _changed(folder: Path, path: Path, how: str) -> SourceError:
+    """Make the error about a raw file that is not what was staged, or in place what was listed."""
+    table = f"{folder.name}.parquet"
+    if not path.is_symlink():
+        return SourceError(f"{path}: {how}; delete {folder.parent / table} and stage the range again")
+    stale = shlex.join([str(folder.parents[1] / "manifests" / table), str(folder.parent / table)])
+    return SourceError(
+        f"{_origin(path)}: {how}; restore it, or list the range again once nothing writes to it: rm {stale}, "
+        "and run the same command again"
+    )
 
 
 @cache
@@ -318,6 +446,7 @@ def _manifest_schema() -> pa.Schema:
             pa.field("uri", pa.string(), nullable=False),
             pa.field("size", pa.int64()),
             pa.field("mtime", pa.timestamp("us", tz="UTC")),
+            pa.field(_INODE, pa.uint64()),
         ]
     )
 
@@ -335,5 +464,7 @@ def _write(path: Path, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
     import pyarrow.parquet as pq
 
     rows.sort(key=lambda row: str(row["path"]))
+    if all(row[_INODE] is None for row in rows):
+        schema = schema.remove(schema.get_field_index(_INODE))
     with atomic_write(path) as part:
         pq.write_table(pa.Table.from_pylist(rows, schema=schema), part)

@@ -309,7 +309,7 @@ def _check_unsplit(report: CheckReport, paths: Paths, name: str) -> None:
                     check_present(raw, file)
                     check_unchanged(raw, file)
                     report.counts.update(files=1, bytes=file.size)
-    report.note(name, "staged, not split yet; the raw copies are whole, or named above")
+    report.note(name, "staged, not split yet; the raw files are as they were staged, or named above")
 
 
 # What all ranges share: the recorded keys, the layout, the threshold, side tables, numbered files.

@@ -15,19 +15,20 @@ from crpipe.core.errors import ConfigError, ListingError
 from crpipe.core.text import NullProgress
 from crpipe.source.positions import natural_order, shown
 from crpipe.source.sources import open_source
-from crpipe.source.uris import WEB, Kind, host_and_path, place_of, scheme_of
+from crpipe.source.uris import WEB, Kind, SourcePattern, host_and_path, place_of, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
     from pathlib import Path
 
     from crpipe.campaign.raw_files import Entry
+    from crpipe.config.loading import Config
     from crpipe.core.ranges import Range
     from crpipe.core.text import Progress
     from crpipe.source.positions import RecordedPositions
     from crpipe.source.retries import Deadline
     from crpipe.source.sources import Source
-    from crpipe.source.uris import RangeSource, SourceOptions, SourcePattern
+    from crpipe.source.uris import RangeSource, SourceOptions
 
 Answer = TypeVar("Answer")
 
@@ -276,6 +277,18 @@ def read_list(path: Path) -> list[str]:
         raise ConfigError(f"source.files: {path} cannot be read ({reason}); name an existing file") from error
     uris = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
     return [uri if "://" in uri else str(path.parent.absolute() / uri) for uri in uris]
+
+
+def are_copied(config: Config) -> bool:
+    """Return whether raw files are copied; those of this machine are where ``source.copy_local`` is set."""
+    pattern = SourcePattern.of(config)
+    if config.source.copy_local or pattern.kind is Kind.SIMULATED:
+        return True
+    uris = [config.source.uri]
+    if config.source.files:
+        first = config.all_ranges()[0] if pattern.kind is Kind.RANGE_LISTS else None
+        uris = read_list(pattern.list_file(first))
+    return any(scheme_of(uri) != "file" for uri in uris)
 
 
 def relative(files: Sequence[str]) -> list[str]:

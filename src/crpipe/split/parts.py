@@ -14,7 +14,14 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from crpipe.campaign.duplicates import refuse_twins
-from crpipe.campaign.raw_files import STAGED, check_present, natural_key, read_manifest, read_staged
+from crpipe.campaign.raw_files import (
+    STAGED,
+    check_present,
+    natural_key,
+    place_of,
+    read_manifest,
+    read_staged,
+)
 from crpipe.campaign.records import ChosenThreshold
 from crpipe.campaign.split_record import TABLE, SplitRecord
 from crpipe.config.combinations import check_file_numbers
@@ -242,7 +249,7 @@ def _scan(
     for file in files:
         check_present(raw, file)
         try:
-            blocks = [events.multiplicity for events in reader.rows(raw / file.path)]
+            blocks = [events.multiplicity for events in reader.rows(place_of(raw, file))]
             yield np.concatenate([np.zeros(0, np.uint32), *blocks])
         except FormatError as error:
             if campaign.config.source.on_bad_file == "fail":

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from crpipe.campaign.raw_files import RawFile, check_present, check_unchanged, confirmed
+from crpipe.campaign.raw_files import RawFile, check_present, confirmed, place_of, proved
 from crpipe.core.causes import MachineWatch
 from crpipe.core.errors import FormatError
-from crpipe.core.files import drop_page_cache
 from crpipe.core.paths import DESTINATIONS
 from crpipe.events.batch import Events, offsets
 from crpipe.events.histograms import add_up, count_columns
@@ -152,7 +151,7 @@ class CountFile:
 
     def __call__(self, file: RawFile) -> tuple[int, int] | str:
         """Count one file; raise SourceError when it is not what was staged."""
-        path = self.raw / file.path
+        path = place_of(self.raw, file)
         working_on(path)
         check_present(self.raw, file)
         reader = self.reader or self.choice.open()
@@ -186,14 +185,13 @@ def _scatter(task: Task) -> ScatterResult:
             numbers_path(task.spills, task.number).open("wb") as numbers,
         ):
             for file in task.files:
-                working_on(task.raw / file.path)
-                check_unchanged(task.raw, file)
-                try:
-                    read = partial(_scatter_file, task, file, reader, spill, numbers, sample)
-                    report, batches, counted = confirmed(task.raw, file, read)
-                except FormatError as error:
-                    report, batches, counted = FileReport(file, bad=str(error)), [], {}
-                drop_page_cache(task.raw / file.path)  # it is not read again
+                working_on(place_of(task.raw, file))
+                with proved(task.raw, file) as proof:
+                    try:
+                        read = partial(_scatter_file, task, proof, reader, spill, numbers, sample)
+                        report, batches, counted = confirmed(task.raw, proof, read)
+                    except FormatError as error:
+                        report, batches, counted = FileReport(proof, bad=str(error)), [], {}
                 reports.append(report)
                 histograms = add_up([histograms, counted])
                 for batch in batches:
@@ -217,7 +215,7 @@ def _scatter_file(
     row, begin = 0, numbers.tell()
     memory = FreedMemory()  # of a large file; small ones leave room for each other
     try:
-        for events in reader.rows(task.raw / file.path):
+        for events in reader.rows(place_of(task.raw, file)):
             numbers.write(event_hashes(events, reader.layout).tobytes())
             rows = np.arange(row, row + len(events), dtype=np.uint32)
             source = {SOURCE_FILE: np.full(len(events), file.number, np.uint32), SOURCE_ROW: rows}

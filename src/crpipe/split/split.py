@@ -20,7 +20,9 @@ from crpipe.campaign.raw_files import (
     RawFile,
     count_source_files,
     lease_folder,
+    place_of,
     read_staged,
+    with_checksum,
 )
 from crpipe.campaign.records import SplitKey
 from crpipe.campaign.split_record import (
@@ -101,7 +103,7 @@ class _SplitContext:
 
     @property
     def raw(self) -> Path:
-        """Directory of the raw copies."""
+        """Directory of the raw copies, or of links to the raw files."""
         return self.campaign.paths.raw(self.name)
 
     @property
@@ -127,7 +129,7 @@ class _SplitContext:
 
 
 def split_range(campaign: Campaign, name: str, progress: Progress, *, accept_code: bool = False) -> None:
-    """Split a staged range and delete its raw files; a finished range is adopted, whatever is staged.
+    """Split a staged range and delete its raw copies; a finished range is adopted, whatever is staged.
 
     accept_code: whether the reader may have other code than for the ranges before, which the ledger notes.
     Safe to kill at any moment and to run again. Raise FormatError for a bad file or an invalid event that
@@ -149,8 +151,10 @@ def split_range(campaign: Campaign, name: str, progress: Progress, *, accept_cod
             files, careful = read_staged(staged), _was_killed(record, progress)
             run = _SplitContext(campaign, name, progress, parts, threshold, files, careful)
             check_unique(files, staged)
+            if record.rows():  # they must be the files that it was made from, before it is made again
+                run = replace(run, files=[with_checksum(run.raw, file) for file in files])
             if not record.has_key(run.key):
-                record.refuse_other_files(files)
+                record.refuse_other_files(run.files)
             record_data_code(campaign, name, progress.message, accept=accept_code)
             _split(run)
         publish_outputs(record.folder, _outputs(paths, name))
@@ -194,6 +198,8 @@ def _split(run: _SplitContext) -> None:
     reports += [report for each in scattered for report in each.files]
     _check_some_left(run, reports)
     reports.sort(key=lambda report: report.file.number)
+    read = {report.file.number: report.file for report in reports}
+    run = replace(run, files=[read.get(file.number, file) for file in run.files])
     aside = [file for file in run.files if file.state != STAGED]
     layout = run.campaign.layout
     ledger = make_ledger(
@@ -246,7 +252,7 @@ def _totals(
     counted = in_order(count, staged, 1, notes=run.spills / NOTES, spawn=run.careful)
     for file, count_or_fault in zip(staged, counted, strict=True):
         if isinstance(count_or_fault, str):
-            bad.append(scatter.FileReport(file, bad=count_or_fault))
+            bad.append(scatter.FileReport(with_checksum(run.raw, file), bad=count_or_fault))
             _check_quarantine(run, bad)
         else:
             totals[file.number] = count_or_fault
@@ -369,7 +375,7 @@ def _reasons(run: _SplitContext, reports: list[FileReport]) -> str:
 def _first_rejected(run: _SplitContext, reports: list[FileReport], most: int) -> list[str]:
     """Name file, row and reason of the first rejected events."""
     rejected = (
-        f"{run.raw / report.file.path}: row {row}: {reason}"
+        f"{place_of(run.raw, report.file)}: row {row}: {reason}"
         for report in reports
         for row, reason, _ in report.rejected
     )
