@@ -32,7 +32,7 @@ BUDGET = {
     "split": (14, 3665),
     "loading": (5, 1145),
     "report": (23, 5645),
-    "train": (18, 4505),
+    "train": (19, 4615),
     "inference": (15, 3265),
     "statistics": (6, 870),
     "check": (7, 1700),
@@ -41,7 +41,7 @@ BUDGET = {
     "author": (2, 470),
     "workloads": (73, 15065),
     "workflow": (8, 1850),
-    "cli": (8, 2595),
+    "cli": (8, 2610),
     "api": (2, 515),
     "contract": (12, 1940),
 }

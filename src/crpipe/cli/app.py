@@ -60,10 +60,10 @@ def quiet_libraries() -> None:
 
 
 def wait_asleep() -> None:
-    """Let threads of one operation sleep while they wait for each other, unless a person chose otherwise.
+    """Put threads to sleep while they wait for each other in one operation, unless a person chose otherwise.
 
-    OpenMP lets them spin: a step of two threads beside six other processes takes seven times the CPU time
-    then. It reads the variables when torch is imported. No result depends on them.
+    By default they spin, and beside six other processes a step of two threads takes seven times the CPU time.
+    OpenMP reads the variables when torch is imported. No result depends on them.
     """
     if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
         os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
