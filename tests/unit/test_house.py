@@ -24,11 +24,11 @@ DIALECT = re.compile(r"(Give|Say|Spell|Let|Tell|Take note)\b|Make\b.*\bagain\b")
 EMPTY_NAMES = frozenset(("found", "made", "told", "own", "place"))
 # Modules and lines of each room, at most; a commit that needs more says for what. The aim is 38,000 lines.
 BUDGET = {
-    "core": (11, 2685),
+    "core": (11, 2690),
     "config": (7, 1590),
     "events": (12, 1985),
-    "campaign": (12, 2740),
-    "source": (27, 6595),
+    "campaign": (12, 2760),
+    "source": (27, 6600),
     "split": (14, 3665),
     "loading": (5, 1145),
     "report": (23, 5645),
@@ -40,7 +40,7 @@ BUDGET = {
     "setup": (6, 1615),
     "author": (2, 470),
     "workloads": (73, 15065),
-    "workflow": (8, 1850),
+    "workflow": (8, 1855),
     "cli": (8, 2610),
     "api": (2, 515),
     "contract": (12, 1940),

@@ -43,7 +43,7 @@ LISTED = "listed-checksum"  # of the list that `source.checksums` names
 SIZE_ONLY = "size-only"  # the one way that `source.require_checksum` refuses
 NAME_BYTES = 250  # of a file's name; while it is copied, ".part" is added, and file systems end at 255
 FEW = 0.5  # of the median: ranges with fewer files are reported
-_INODE = "inode"
+_OF_THIS_MACHINE = ("inode", "ctime")  # columns that other sources, and older campaigns, lack
 _DIGITS = re.compile(r"([0-9]+)")
 _TIME = "%Y-%m-%d %H:%M:%S.%f"
 _TICK_S = 0.02  # two changes within one tick of the kernel's clock have one time
@@ -72,8 +72,8 @@ class Entry:
     """One file of the source.
 
     ``path`` is its name relative to the range. ``size`` (bytes) is None for a file that is only made when it
-    is staged; ``mtime``, and the ``inode`` of a file of this machine, are None where the source has none.
-    ``listed`` is in no manifest.
+    is staged; ``mtime``, and ``inode`` and ``ctime`` (of the last change, also of name or mode) of a file of
+    this machine, are None where the source has none. ``listed`` is in no manifest.
     """
 
     path: str
@@ -82,6 +82,7 @@ class Entry:
     mtime: datetime | None
     listed: ListedChecksum | None = None
     inode: int | None = None
+    ctime: datetime | None = None
 
     def row(self) -> dict[str, Any]:
         """The entry as column values; `dataclasses.asdict` would copy each of them, which costs more."""
@@ -90,7 +91,8 @@ class Entry:
             "uri": self.uri,
             "size": self.size,
             "mtime": self.mtime,
-            _INODE: self.inode,
+            "inode": self.inode,
+            "ctime": self.ctime,
         }
 
 
@@ -165,6 +167,7 @@ class RawFile:
     verified: str
     mtime: datetime | None = None
     inode: int | None = None
+    ctime: datetime | None = None
 
 
 def natural_key(name: str) -> tuple[list[str | int], str]:
@@ -268,7 +271,8 @@ def _rows(path: Path, names: list[str]) -> list[dict[str, Any]]:
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(path) as file:
-        there = [name for name in names if name != _INODE or name in file.schema_arrow.names]
+        held = file.schema_arrow.names
+        there = [name for name in names if name not in _OF_THIS_MACHINE or name in held]
         return file.read(there).select(there).to_pylist()  # type: ignore[no-any-return]
 
 
@@ -289,11 +293,6 @@ def read_staged(path: Path) -> list[RawFile]:
     return [RawFile(number, **row) for number, row in enumerate(rows)]
 
 
-def place_of(folder: Path, file: RawFile) -> Path:
-    """Return where a staged file is read: a copy in ``folder``, or a link to a file that is read in place."""
-    return folder / file.path
-
-
 def difference(file: Entry | RawFile, status: os.stat_result) -> str:
     """Describe in which way a file is not the one that was listed; empty where it is."""
     if status.st_size != file.size:
@@ -301,14 +300,29 @@ def difference(file: Entry | RawFile, status: os.stat_result) -> str:
     if file.mtime is not None and written(status) != file.mtime:
         now, then = f"{written(status):{_TIME}}", f"{file.mtime:{_TIME}}"
         return f"last written {now}, {then} when it was listed: it changed"
-    if file.inode is not None and status.st_ino != file.inode:
-        return "another file was put in its place since it was listed (of its size and time)"
     return ""
 
 
 def written(status: os.stat_result) -> datetime:
     """Return when a file was last written, as a manifest has it."""
     return datetime.fromtimestamp(status.st_mtime, UTC)
+
+
+def changed(status: os.stat_result) -> datetime:
+    """Return when a file, its names or its mode were last changed, as a manifest has it."""
+    return datetime.fromtimestamp(status.st_ctime, UTC)
+
+
+def describe_replaced(listed: Iterable[RawFile], read: Iterable[RawFile]) -> str:
+    """Name files of the listed size and time that are others, or changed, since then; empty for none."""
+    pairs = zip(listed, read, strict=True)
+    names = [old.path for old, new in pairs if (old.inode, old.ctime) != (new.inode, new.ctime)]
+    if not names:
+        return ""
+    return (
+        f"{len(names)} files are others, or changed, since the listing, with size and time as before "
+        f"(copies, mode, links, or bytes); the checksums are those of what was split: {', '.join(names)}"
+    )
 
 
 def identity(status: os.stat_result) -> tuple[int, ...]:
@@ -325,15 +339,15 @@ def settled(descriptor: int) -> os.stat_result:
     return status
 
 
-def _identity(path: Path) -> tuple[int, ...]:
+def _status(path: Path) -> os.stat_result:
     with path.open("rb") as file:  # a file server is asked again
-        return identity(settled(file.fileno()))
+        return settled(file.fileno())
 
 
 def check_present(folder: Path, file: RawFile) -> None:
     """Raise SourceError unless a raw file exists, seen late or at once, as it was staged or listed."""
-    path = place_of(folder, file)
-    with MachineWatch(_origin(path)):
+    path = folder / file.path
+    with MachineWatch(path):
         if not is_there(path):
             raise _changed(folder, path, "missing, though it was staged")
         status = retry_io(path.stat)
@@ -346,40 +360,42 @@ def check_present(folder: Path, file: RawFile) -> None:
 def check_unchanged(folder: Path, file: RawFile) -> None:
     """Raise SourceError unless a raw file has the checksum that was staged."""
     if file.checksum:
-        path = place_of(folder, file)
-        with MachineWatch(_origin(path)):
+        path = folder / file.path
+        with MachineWatch(path):
             _compare(folder, file, retry_io(lambda: checksums.of_file(path, file.algorithm)))
 
 
 def _compare(folder: Path, file: RawFile, checksum: str) -> None:
     if file.checksum not in ("", checksum):
-        raise _changed(folder, place_of(folder, file), f"changed since it was staged ({file.algorithm})")
+        raise _changed(folder, folder / file.path, f"changed since it was staged ({file.algorithm})")
 
 
 @contextlib.contextmanager
 def proved(folder: Path, file: RawFile) -> Iterator[RawFile]:
-    """Hash a raw file, and give it with its checksum to a block that decodes it.
+    """Hash a raw file, and give it with its checksum (in place, as it is now) to a block that decodes it.
 
     A small Parquet file stays in memory: what is decoded is what was hashed. Another one is read again, from
     the page cache as a rule. Raise SourceError where it is not what was staged or, in place, what was listed,
     or where it changes before the block ends.
     """
-    path = place_of(folder, file)
+    path = folder / file.path
     check_present(folder, file)
-    with MachineWatch(_origin(path)):
-        before = retry_io(lambda: _identity(path))
+    with MachineWatch(path):
+        before = retry_io(lambda: _status(path))
         checksum, data = retry_io(lambda: _hashed(path, file))
     if data is not None and len(data) != file.size:
         raise _changed(folder, path, f"{len(data)} of {file.size} bytes were read")
     _compare(folder, file, checksum)
     file = replace(file, checksum=checksum)
+    if path.is_symlink() and file.ctime:
+        file = replace(file, inode=before.st_ino, ctime=changed(before))
     with hold(path, data) if data and data.startswith(MAGIC) else contextlib.nullcontext():
         data = None
         yield file
-    with MachineWatch(_origin(path)):
-        after = retry_io(lambda: _identity(path))
-    if after != before:  # it may have got another name or mode
-        check_present(folder, file)
+    check_present(folder, file)
+    with MachineWatch(path):
+        after = retry_io(lambda: _status(path))
+    if identity(after) != identity(before):  # it may have got another name or mode
         check_unchanged(folder, file)
     if not path.is_symlink():
         drop_page_cache(path)  # a copy is not read again
@@ -427,7 +443,7 @@ def _changed(folder: Path, path: Path, how: str) -> SourceError:
     stale = shlex.join([str(folder.parents[1] / "manifests" / table), str(folder.parent / table)])
     return SourceError(
         f"{_origin(path)}: {how}; restore it, or list the range again once nothing writes to it: rm {stale}, "
-        "and run the same command again"
+        "and run the same command again (source.copy_local: true, if not all machines see it)"
     )
 
 
@@ -441,7 +457,8 @@ def _manifest_schema() -> pa.Schema:
             pa.field("uri", pa.string(), nullable=False),
             pa.field("size", pa.int64()),
             pa.field("mtime", pa.timestamp("us", tz="UTC")),
-            pa.field(_INODE, pa.uint64()),
+            pa.field("inode", pa.uint64()),
+            pa.field("ctime", pa.timestamp("us", tz="UTC")),
         ]
     )
 
@@ -459,7 +476,8 @@ def _write(path: Path, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
     import pyarrow.parquet as pq
 
     rows.sort(key=lambda row: str(row["path"]))
-    if all(row[_INODE] is None for row in rows):
-        schema = schema.remove(schema.get_field_index(_INODE))
+    for name in _OF_THIS_MACHINE:
+        if all(row[name] is None for row in rows):
+            schema = schema.remove(schema.get_field_index(name))
     with atomic_write(path) as part:
         pq.write_table(pa.Table.from_pylist(rows, schema=schema), part)

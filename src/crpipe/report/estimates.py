@@ -319,7 +319,7 @@ def peak_disk(campaign: Campaign, volume: Volume, ratios: Ratios) -> Peak | None
     if volume.bytes is None or volume.largest is None:
         return None
     raw = min(campaign.config.source.prefetch_ranges, volume.ranges) * volume.largest
-    copied = are_copied(campaign.config)
+    copied = are_copied(campaign.config, campaign.ranges[0])
     return Peak(
         raw=raw if copied else 0,
         spills=round(raw * ratios.spills),

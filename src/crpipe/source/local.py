@@ -12,12 +12,11 @@ import os
 import shutil
 import stat
 import time
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from crpipe.campaign.raw_files import Entry, Verification, difference, identity, settled, written
+from crpipe.campaign.raw_files import Entry, Verification, changed, difference, identity, settled, written
 from crpipe.core import checksums
 from crpipe.core.causes import is_plain, is_present, retry_io
 from crpipe.core.errors import ChangedError, DiskError, ListingError, TransferError
@@ -83,6 +82,7 @@ def _is_root(begin: bytes, size: int) -> bool:
 
 _PERMANENT = {errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ELOOP}
 _TRIES = 3  # copies of a file that changes meanwhile
+_NO_INODES = {"vfat", "msdos", "exfat", "cifs", "smb3", "9p"}  # numbers are given anew, or may be
 _NO_LINKS = {errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP}  # of a file system without symbolic links
 
 
@@ -138,15 +138,15 @@ def _entry(file: Path, path: str, key: str) -> Entry:
         raise ListingError(f"{file}: cannot be looked up ({error.strerror}); correct {key}") from error
     if not stat.S_ISREG(status.st_mode):
         raise ListingError(f"{file}: is a directory or a device, not a file; correct {key}")
-    inode = status.st_ino if _keeps_inodes(file.parent) else None
-    return Entry(path, str(file), status.st_size, written(status), inode=inode)
+    known = (status.st_ino, changed(status)) if _keeps_inodes(file.parent) else (None, None)
+    return Entry(path, str(file), status.st_size, written(status), None, *known)
 
 
 @lru_cache(maxsize=1024)
 def _keeps_inodes(folder: Path) -> bool:
     """Return whether files keep their inodes' numbers: those of FUSE change with every mount, or sooner."""
     mount = mount_of(folder)
-    return mount is not None and not mount.kind.startswith("fuse")
+    return mount is not None and not mount.kind.startswith("fuse") and mount.kind not in _NO_INODES
 
 
 def _link(entry: Entry, part: Path) -> Verification:
@@ -221,9 +221,7 @@ def _look(entry: Entry) -> os.stat_result:
 
 def _check_listed(entry: Entry, status: os.stat_result) -> None:
     """Raise ChangedError unless a file has the size and the time that its listing recorded."""
-    if change := difference(
-        replace(entry, inode=None), status
-    ):  # of a file that was moved, a copy is the same
+    if change := difference(entry, status):
         raise ChangedError(f"{entry.uri}: {change}")
 
 

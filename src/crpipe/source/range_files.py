@@ -6,12 +6,14 @@ import asyncio
 import posixpath
 from collections import Counter
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from crpipe.campaign.raw_files import natural_key
 from crpipe.campaign.simulators import generated_entries, open_simulator
+from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, ListingError
+from crpipe.core.ranges import Range
 from crpipe.core.text import NullProgress
 from crpipe.source.positions import natural_order, shown
 from crpipe.source.sources import open_source
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
 
     from crpipe.campaign.raw_files import Entry
     from crpipe.config.loading import Config
-    from crpipe.core.ranges import Range
     from crpipe.core.text import Progress
     from crpipe.source.positions import RecordedPositions
     from crpipe.source.retries import Deadline
@@ -279,16 +280,21 @@ def read_list(path: Path) -> list[str]:
     return [uri if "://" in uri else str(path.parent.absolute() / uri) for uri in uris]
 
 
-def are_copied(config: Config) -> bool:
-    """Return whether raw files are copied; those of this machine are where ``source.copy_local`` is set."""
+def are_copied(config: Config, name: str) -> bool:
+    """Return whether a range's files are copied; those of this machine are with ``source.copy_local``."""
     pattern = SourcePattern.of(config)
     if config.source.copy_local or pattern.kind is Kind.SIMULATED:
         return True
-    uris = [config.source.uri]
-    if config.source.files:
-        first = config.all_ranges()[0] if pattern.kind is Kind.RANGE_LISTS else None
-        uris = read_list(pattern.list_file(first))
-    return any(scheme_of(uri) != "file" for uri in uris)
+    if not config.source.files:
+        return scheme_of(config.source.uri) != "file"
+    one = Range.parse(name) if pattern.kind is Kind.RANGE_LISTS else None
+    return any(scheme != "file" for scheme in _schemes(pattern.list_file(one)))
+
+
+@cache
+def _schemes(path: Path) -> set[str]:
+    """Return the schemes in a list of files; none of a list that is not there."""
+    return {scheme_of(uri, "source.files") for uri in read_list(path)} if is_present(path) else set()
 
 
 def relative(files: Sequence[str]) -> list[str]:

@@ -18,7 +18,6 @@ from crpipe.campaign.raw_files import (
     STAGED,
     check_present,
     natural_key,
-    place_of,
     read_manifest,
     read_staged,
 )
@@ -249,7 +248,7 @@ def _scan(
     for file in files:
         check_present(raw, file)
         try:
-            blocks = [events.multiplicity for events in reader.rows(place_of(raw, file))]
+            blocks = [events.multiplicity for events in reader.rows(raw / file.path)]
             yield np.concatenate([np.zeros(0, np.uint32), *blocks])
         except FormatError as error:
             if campaign.config.source.on_bad_file == "fail":

@@ -19,8 +19,8 @@ from crpipe.campaign.raw_files import (
     STAGED,
     RawFile,
     count_source_files,
+    describe_replaced,
     lease_folder,
-    place_of,
     read_staged,
     with_checksum,
 )
@@ -199,7 +199,9 @@ def _split(run: _SplitContext) -> None:
     _check_some_left(run, reports)
     reports.sort(key=lambda report: report.file.number)
     read = {report.file.number: report.file for report in reports}
-    run = replace(run, files=[read.get(file.number, file) for file in run.files])
+    listed, run = run.files, replace(run, files=[read.get(file.number, file) for file in run.files])
+    if changed := describe_replaced(listed, run.files):
+        run.progress.message(f"warning: {run.name}: {changed}")
     aside = [file for file in run.files if file.state != STAGED]
     layout = run.campaign.layout
     ledger = make_ledger(
@@ -212,7 +214,7 @@ def _split(run: _SplitContext) -> None:
         threshold=run.threshold,
         empty=0,  # known from the histogram
         source_files=count_source_files(run.record.listing),
-        notes=sorted(reader.notes) or None,
+        notes=sorted(filter(None, [*reader.notes, changed])) or None,
         code=accepted_code(run.campaign.paths.data_code()),
     )
     ledger = replace(ledger, repeated=count_repeated(run.spills, run.files, layout, run.progress))
@@ -375,7 +377,7 @@ def _reasons(run: _SplitContext, reports: list[FileReport]) -> str:
 def _first_rejected(run: _SplitContext, reports: list[FileReport], most: int) -> list[str]:
     """Name file, row and reason of the first rejected events."""
     rejected = (
-        f"{place_of(run.raw, report.file)}: row {row}: {reason}"
+        f"{run.raw / report.file.path}: row {row}: {reason}"
         for report in reports
         for row, reason, _ in report.rejected
     )

@@ -15,6 +15,7 @@ from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
 from crpipe.core.ranges import PATTERN, pick
+from crpipe.source.range_files import are_copied
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -49,6 +50,7 @@ def reference_ranges(campaign: Campaign) -> list[str]:
 
 # Who waits for whom, and who is first: staging is at most ``source.prefetch_ranges`` beyond training.
 
+_IN_PLACE_AHEAD = 16  # ranges beyond training where nothing is copied: `train --ahead` finds them split
 
 TRAINING_TARGETS = frozenset(
     {
@@ -99,7 +101,8 @@ def staging_prerequisites(campaign: Campaign, name: str, *, training: bool) -> l
 
     The ledger of the range prefetch_ranges before it: raw copies of so many ranges exist at most. And, where
     training is asked for, the receipt of the link before the first one whose last range is at most so many
-    before it. Both belong to earlier ranges, so that no two ranges wait for each other.
+    before it (of files that are read in place: 16). Both belong to earlier ranges, so that no two ranges wait
+    for each other.
     What was staged before waits for nothing: a change of target or prefetch_ranges must not copy it again.
     """
     paths, names = campaign.paths, campaign.ranges
@@ -116,6 +119,8 @@ def staging_prerequisites(campaign: Campaign, name: str, *, training: bool) -> l
         before.append(paths.ledger(names[index]))
         if names[index] not in reference:
             break  # a reference range waits for nothing: wait for what it passed by, too
+    if not are_copied(campaign.config, name):
+        reach = names.index(name) - max(prefetch_ranges, _IN_PLACE_AHEAD)
     return [*before, *(_trained_before(campaign, reach) if training else ())]
 
 

@@ -1,6 +1,7 @@
 """Raw files of this machine are read where they are: once, unchanged, to the products of verified copies."""
 
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,16 +12,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.ledger import Ledger
 from crpipe.campaign.raw_files import identity, read_manifest, write_manifest
+from crpipe.core import checksums
 from crpipe.core.errors import DataError, FormatError, SourceError
 from crpipe.core.files import sha256, tree_bytes
 from crpipe.core.text import NullProgress
 from crpipe.source.listing import list_range
 from crpipe.source.stage import stage_range
 from crpipe.split import scatter
+from crpipe.split.split import split_range
 from opened import opened
 from raw_files import NAME, campaign, product_bytes, split, write_hdf5, write_parquet
+from told import Told
 
 FILES = ([0, 3, 25, 1, 0, 2] * 20, [5] * 40, [100, 1, 0, 21, 20])
 SUPPORT = Path(__file__).parents[2] / "support"
@@ -224,7 +229,6 @@ def rewritten(path):
 CHANGES = [
     (appended, r"has \d+ bytes, \d+ when it was listed"),
     (lambda path: os.utime(path, (2e9, 2e9)), "last written 2033-.* when it was listed"),
-    (replaced, "another file was put in its place"),
     (Path.unlink, "missing|No such file"),
 ]
 
@@ -268,6 +272,37 @@ def test_a_file_that_changes_while_it_is_decoded_makes_no_ledger(tmp_path, raw, 
     assert not config.paths().ledger(NAME).exists()
 
 
+def other(path):
+    """Write other events' file of the same size, and set the time back."""
+    status = path.stat()
+    noted(path, "2")
+    assert path.stat().st_size == status.st_size
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def noted(path, text):
+    pq.write_table(pq.read_table(path).replace_schema_metadata({"note": text}), path)
+
+
+def copied(path):
+    """Put a copy in its place."""
+    shutil.copy2(path, path.with_name("copy.tmp"))
+    path.with_name("copy.tmp").rename(path)
+
+
+@pytest.mark.parametrize("change", [other, copied, lambda path: path.chmod(0o640)])
+def test_another_file_with_size_and_time_of_the_listing_is_reported_and_noted(tmp_path, raw, change):
+    path = raw / "2.parquet"
+    noted(path, "1")
+    config, told = staged(tmp_path, raw), Told()
+    change(path)
+    split_range(Campaign.open(config), NAME, told)
+    assert "warning: 0000000-0000999: 1 files are others, or changed, since the listing" in str(told)
+    ledger = Ledger.read(config.paths().ledger(NAME))
+    assert [text.rpartition(": ")[2] for text in ledger.notes] == ["2.parquet"]
+    assert {row.path: row.checksum for row in ledger.files}["2.parquet"] == checksums.of_file(path, "crc32c")
+
+
 def test_another_name_or_mode_of_a_file_is_no_change(tmp_path, raw, monkeypatch):
     decode = scatter._scatter_file
 
@@ -297,7 +332,7 @@ def test_a_listing_of_before_has_no_inodes(tmp_path, raw):
     manifest = config.paths().manifest(NAME)
     entries = read_manifest(manifest)
     assert [entry.inode for entry in entries] == [(raw / entry.path).stat().st_ino for entry in entries]
-    write_manifest(manifest, [replace(entry, inode=None) for entry in entries])
+    write_manifest(manifest, [replace(entry, inode=None, ctime=None) for entry in entries])
     assert pq.read_schema(manifest).names == ["path", "uri", "size", "mtime"]
     whole = made(tmp_path, raw)
     assert {**made(tmp_path / "other", raw), "listing": b""} == {**whole, "listing": b""}

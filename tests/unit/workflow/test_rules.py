@@ -102,7 +102,8 @@ def campaign(tmp_path):
     def load(*changes):
         places = (f"results={tmp_path}/results", f"runs={tmp_path}/runs")
         reader = f"source.reader={READERS['bundles']}"
-        keys = ("ranges.last=2999", "source.prefetch_ranges=1", reader, *places, *changes)
+        given = ("ranges.last=2999", "source.prefetch_ranges=1", "source.uri=synthetic://")
+        keys = (*given, reader, *places, *changes)
         return Campaign.open(load_config((), keys))
 
     return load
@@ -154,6 +155,19 @@ def test_look_ahead_says_how_many_ranges_go_ahead(campaign):
     assert staging_prerequisites(further, THIRD, training=True) == [further.paths.ledger(FIRST)]
 
 
+def test_what_is_read_in_place_goes_further_beyond_training(campaign):
+    local, many = "source.uri=/data/{range}/*.parquet", "ranges.last=19999"
+    paths, names = campaign().paths, campaign(many).ranges
+    for copied, keys in ((False, ()), (True, ("source.copy_local=true",))):
+        loaded = campaign(local, many, *keys)
+        receipt = paths.receipt(names[14] if copied else names[0])
+        assert staging_prerequisites(loaded, names[16], training=True) == [
+            paths.ledger(names[15]),
+            *([receipt] if copied else []),
+        ]
+        assert (receipt in staging_prerequisites(loaded, names[17], training=True)) is not copied
+
+
 def test_the_ranges_of_one_link_wait_for_no_training_of_theirs(campaign):
     together = campaign("train.ranges_per_link=0", "train.passes=2", "train.schedule.decay_to=1")
     paths = together.paths
@@ -186,6 +200,7 @@ def campaigns(draw):
         f"train.ranges_per_link={draw(st.integers(0, 5))}",
         f"train.passes={draw(st.integers(1, 3))}",
         f"source.prefetch_ranges={draw(st.integers(1, 4))}",
+        f"source.uri={draw(st.sampled_from(['synthetic://', '/data/{range}/*.parquet']))}",
         f"source.reader={READERS['bundles']}",
         "results=/nowhere/results",
         "runs=/nowhere/runs",
@@ -236,7 +251,8 @@ def test_nothing_ever_waits_for_itself_and_staging_keeps_to_its_look_ahead(campa
         waiting = [link for link in chain.links if link.ranges and paths.receipt(link.name) not in done]
         if training and waiting and waiting[0].round == 1:
             last = places[waiting[0].ranges[-1]]
-            assert all(places[each] <= last + ahead for each in copied)
+            reach = ahead if campaign.config.source.uri == "synthetic://" else 16
+            assert all(places[each] <= last + reach for each in copied)
 
 
 def test_lower_ranges_are_ranked_first_and_training_above_all_of_them_together():
