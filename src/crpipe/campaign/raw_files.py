@@ -5,29 +5,26 @@ Both are Parquet tables with one row per file, sorted by path. They are the only
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
-import shlex
 import statistics
-import time
 from collections import Counter
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from crpipe.core import checksums
-from crpipe.core.causes import OF_FORM, MachineWatch, is_there, refuse_machine_error, retry_io
-from crpipe.core.errors import DataError, FormatError, SourceError
-from crpipe.core.files import atomic_write, drop_page_cache
-from crpipe.events.file_formats import MAGIC, hold
+from crpipe.core.causes import OF_FORM, refuse_machine_error, retry_io
+from crpipe.core.errors import DataError
+from crpipe.core.files import atomic_write, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
     from pathlib import Path
 
     import pyarrow as pa
+
+    from crpipe.config.sections import SourceSection
+    from crpipe.core.paths import Paths
 
 # ruff: noqa: PLC0415
 
@@ -41,13 +38,11 @@ _SOURCE_FILES = b"source_files"  # of the Parquet file of a manifest
 SERVER_ONLY = "server-checksum"  # of the server that sent the file, where no other one names any
 LISTED = "listed-checksum"  # of the list that `source.checksums` names
 SIZE_ONLY = "size-only"  # the one way that `source.require_checksum` refuses
+CONVERTED = ".converted"  # folder among raw copies: what source.convert made of them
 NAME_BYTES = 250  # of a file's name; while it is copied, ".part" is added, and file systems end at 255
 FEW = 0.5  # of the median: ranges with fewer files are reported
 _OF_THIS_MACHINE = ("inode", "ctime")  # columns that other sources, and older campaigns, lack
 _DIGITS = re.compile(r"([0-9]+)")
-_TIME = "%Y-%m-%d %H:%M:%S.%f"
-_TICK_S = 0.02  # two changes within one tick of the kernel's clock have one time
-_HELD = 1 << 27  # bytes of a file that are held in memory while it is decoded
 
 
 def lease_folder(raw: Path) -> Path:
@@ -154,7 +149,10 @@ class StagedFile:
 
 @dataclass(frozen=True, slots=True)
 class RawFile:
-    """One row of the staged table as it is read; ``number``, its place in the table, names it in shards."""
+    """One row of the staged table as it is read; ``number``, its place in the table, names it in shards.
+
+    converted: what ``source.convert`` made of it.
+    """
 
     number: int
     path: str
@@ -168,6 +166,12 @@ class RawFile:
     mtime: datetime | None = None
     inode: int | None = None
     ctime: datetime | None = None
+    converted: RawFile | None = None
+
+    @property
+    def ready(self) -> RawFile:
+        """The file that the reader reads."""
+        return self.converted or self
 
 
 def natural_key(name: str) -> tuple[list[str | int], str]:
@@ -281,170 +285,46 @@ def write_staged(path: Path, files: Iterable[StagedFile]) -> None:
     _write(path, [file.row() for file in files], _staged_schema())
 
 
-def read_staged(path: Path) -> list[RawFile]:
-    """Read the staged table; raise DataError when it is missing or damaged."""
+def read_staged(path: Path, verb: str = "stage") -> list[RawFile]:
+    """Read the staged table, or that of ``verb`` convert; raise DataError when it is missing or damaged."""
     rows = _read_table(
         path,
         _staged_schema().names,
-        "stage",
+        verb,
         if_damaged="run the same command again",
-        if_wrong="stage the range again: copies that are verified stay",
+        if_wrong=f"{verb} the range again: copies that are verified stay",
     )
     return [RawFile(number, **row) for number, row in enumerate(rows)]
 
 
-def difference(file: Entry | RawFile, status: os.stat_result) -> str:
-    """Describe in which way a file is not the one that was listed; empty where it is."""
-    if status.st_size != file.size:
-        return f"has {status.st_size} bytes, {file.size} when it was listed: it changed"
-    if file.mtime is not None and written(status) != file.mtime:
-        now, then = f"{written(status):{_TIME}}", f"{file.mtime:{_TIME}}"
-        return f"last written {now}, {then} when it was listed: it changed"
-    return ""
+def conversion_key(source: SourceSection, file: RawFile) -> str:
+    """Return what a converted file follows from: the command, and the raw file."""
+    about = [file.path, file.size, file.algorithm, file.checksum]
+    return digest([source.convert, source.convert_suffix, *about])
 
 
-def written(status: os.stat_result) -> datetime:
-    """Return when a file was last written, as a manifest has it."""
-    return datetime.fromtimestamp(status.st_mtime, UTC)
+def read_ready(paths: Paths, source: SourceSection, name: str) -> list[RawFile]:
+    """Read the staged table; where files are converted, with the result of each.
 
-
-def changed(status: os.stat_result) -> datetime:
-    """Return when a file, its names or its mode were last changed, as a manifest has it."""
-    return datetime.fromtimestamp(status.st_ctime, UTC)
-
-
-def describe_replaced(listed: Iterable[RawFile], read: Iterable[RawFile]) -> str:
-    """Name files of the listed size and time that are others, or changed, since then; empty for none."""
-    pairs = zip(listed, read, strict=True)
-    names = [old.path for old, new in pairs if (old.inode, old.ctime) != (new.inode, new.ctime)]
-    if not names:
-        return ""
-    return (
-        f"{len(names)} files are others, or changed, since the listing, with size and time as before "
-        f"(copies, mode, links, or bytes); the checksums are those of what was split: {', '.join(names)}"
-    )
-
-
-def identity(status: os.stat_result) -> tuple[int, ...]:
-    """Return which file it is, and when it changed: nobody can set st_ctime back, as they can st_mtime."""
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-
-
-def settled(descriptor: int) -> os.stat_result:
-    """Return the status of an open file; wait a tick after a change, so that another gets another time."""
-    status = os.fstat(descriptor)
-    if 0 <= time.time() - status.st_ctime < _TICK_S:
-        time.sleep(_TICK_S)
-        status = os.fstat(descriptor)
-    return status
-
-
-def _status(path: Path) -> os.stat_result:
-    with path.open("rb") as file:  # a file server is asked again
-        return settled(file.fileno())
-
-
-def check_present(folder: Path, file: RawFile) -> None:
-    """Raise SourceError unless a raw file exists, seen late or at once, as it was staged or listed."""
-    path = folder / file.path
-    with MachineWatch(path):
-        if not is_there(path):
-            raise _changed(folder, path, "missing, though it was staged")
-        status = retry_io(path.stat)
-    if path.is_symlink() and (problem := difference(file, status)):
-        raise _changed(folder, path, problem)
-    if status.st_size != file.size:
-        raise _changed(folder, path, f"{status.st_size} bytes, {file.size} were staged")
-
-
-def check_unchanged(folder: Path, file: RawFile) -> None:
-    """Raise SourceError unless a raw file has the checksum that was staged."""
-    if file.checksum:
-        path = folder / file.path
-        with MachineWatch(path):
-            _compare(folder, file, retry_io(lambda: checksums.of_file(path, file.algorithm)))
-
-
-def _compare(folder: Path, file: RawFile, checksum: str) -> None:
-    if file.checksum not in ("", checksum):
-        raise _changed(folder, folder / file.path, f"changed since it was staged ({file.algorithm})")
-
-
-@contextlib.contextmanager
-def proved(folder: Path, file: RawFile) -> Iterator[RawFile]:
-    """Hash a raw file, and give it with its checksum (in place, as it is now) to a block that decodes it.
-
-    A small Parquet file stays in memory: what is decoded is what was hashed. Another one is read again, from
-    the page cache as a rule. Raise SourceError where it is not what was staged or, in place, what was listed,
-    or where it changes before the block ends.
+    Raise DataError when a table is missing or damaged, or where a file was not converted as it is now.
     """
-    path = folder / file.path
-    check_present(folder, file)
-    with MachineWatch(path):
-        before = retry_io(lambda: _status(path))
-        checksum, data = retry_io(lambda: _hashed(path, file))
-    if data is not None and len(data) != file.size:
-        raise _changed(folder, path, f"{len(data)} of {file.size} bytes were read")
-    _compare(folder, file, checksum)
-    file = replace(file, checksum=checksum)
-    if path.is_symlink() and file.ctime:
-        file = replace(file, inode=before.st_ino, ctime=changed(before))
-    with hold(path, data) if data and data.startswith(MAGIC) else contextlib.nullcontext():
-        data = None
-        yield file
-    check_present(folder, file)
-    with MachineWatch(path):
-        after = retry_io(lambda: _status(path))
-    if identity(after) != identity(before):  # it may have got another name or mode
-        check_unchanged(folder, file)
-    if not path.is_symlink():
-        drop_page_cache(path)  # a copy is not read again
+    files = read_staged(paths.staged(name))
+    if not source.convert:
+        return files
+    table = paths.converted(name)
+    rows = {row.uri: row for row in read_staged(table, "convert")}
 
+    def with_result(file: RawFile) -> RawFile:
+        if file.state != STAGED:
+            return file
+        row = rows.get(conversion_key(source, file))
+        if row is None:
+            raise DataError(f"{table}: {file.path} is another file now; run `crpipe convert {name}` again")
+        if row.state != STAGED:
+            return replace(file, state=QUARANTINED, reason=row.reason)
+        return replace(file, converted=replace(row, path=f"{CONVERTED}/{file.path}{source.convert_suffix}"))
 
-def with_checksum(folder: Path, file: RawFile) -> RawFile:
-    """Return a staged file with its checksum, which is not known yet of one that is read in place."""
-    if file.state != STAGED or file.checksum:
-        return file
-    with proved(folder, file) as proof:
-        return proof
-
-
-def _hashed(path: Path, file: RawFile) -> tuple[str, bytes | None]:
-    """Return the checksum of a file, and the bytes of a small one."""
-    if file.size > _HELD:
-        return checksums.of_file(path, file.algorithm), None
-    digest, data = checksums.new(file.algorithm), path.read_bytes()
-    digest.update(data)
-    return digest.hexdigest(), data
-
-
-def confirmed(folder: Path, file: RawFile, read: Callable[[], Answer]) -> Answer:
-    """Read a raw copy; raise FormatError only for bytes that have the staged checksum and are refused twice.
-
-    A file server that answers late or in part looks like a file of a wrong form.
-    """
-    try:
-        return read()
-    except FormatError:
-        check_unchanged(folder, file)
-        return read()
-
-
-def _origin(path: Path) -> Path:
-    """Return the name of a raw file in the source, where it is read in place; else that of the copy."""
-    return path.readlink() if path.is_symlink() else path
-
-
-def _changed(folder: Path, path: Path, how: str) -> SourceError:
-    """Make the error about a raw file that is not what was staged, or in place what was listed."""
-    table = f"{folder.name}.parquet"
-    if not path.is_symlink():
-        return SourceError(f"{path}: {how}; delete {folder.parent / table} and stage the range again")
-    stale = shlex.join([str(folder.parents[1] / "manifests" / table), str(folder.parent / table)])
-    return SourceError(
-        f"{_origin(path)}: {how}; restore it, or list the range again once nothing writes to it: rm {stale}, "
-        "and run the same command again (source.copy_local: true, if not all machines see it)"
-    )
+    return [with_result(file) for file in files]
 
 
 @cache

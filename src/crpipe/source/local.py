@@ -16,7 +16,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from crpipe.campaign.raw_files import Entry, Verification, changed, difference, identity, settled, written
+from crpipe.campaign.raw_files import Entry, Verification
+from crpipe.campaign.raw_proofs import changed, difference, identity, settled, written
 from crpipe.core import checksums
 from crpipe.core.causes import is_plain, is_present, retry_io
 from crpipe.core.errors import ChangedError, DiskError, ListingError, TransferError

@@ -281,12 +281,12 @@ def read_list(path: Path) -> list[str]:
 
 
 def are_copied(config: Config, name: str) -> bool:
-    """Return whether a range's files are copied; those of this machine are with ``source.copy_local``."""
-    pattern = SourcePattern.of(config)
-    if config.source.copy_local or pattern.kind is Kind.SIMULATED:
+    """Return whether a range's files are copied; those of this machine with copy_local or convert."""
+    pattern, source = SourcePattern.of(config), config.source
+    if source.copy_local or source.convert or pattern.kind is Kind.SIMULATED:
         return True
-    if not config.source.files:
-        return scheme_of(config.source.uri) != "file"
+    if not source.files:
+        return scheme_of(source.uri) != "file"
     one = Range.parse(name) if pattern.kind is Kind.RANGE_LISTS else None
     return any(scheme != "file" for scheme in _schemes(pattern.list_file(one)))
 

@@ -78,7 +78,9 @@ def stage_range(campaign: Campaign, name: str, progress: Progress) -> None:
 
 
 def _options(campaign: Campaign) -> SourceOptions:
-    return replace(SourceOptions.of(campaign.config), in_place=not campaign.config.source.copy_local)
+    source = campaign.config.source
+    in_place = not (source.copy_local or source.convert)  # the command's outputs are known by its copies
+    return replace(SourceOptions.of(campaign.config), in_place=in_place)
 
 
 def _rules(campaign: Campaign, name: str) -> CopyRules:
@@ -93,10 +95,11 @@ def _rules(campaign: Campaign, name: str) -> CopyRules:
 def _first_copy_check(campaign: Campaign) -> Callable[[Path], None] | None:
     """Return what reads the first copy of a range with the reader; None where the split may set it aside.
 
-    A reader whose side tables are not staged yet cannot judge.
+    A reader whose side tables are not staged yet cannot judge, nor one of files that are made by
+    ``source.convert``.
     """
     source = campaign.config.source
-    if not source.reader or campaign.config.simulates() or source.on_bad_file != "fail":
+    if not source.reader or source.convert or campaign.config.simulates() or source.on_bad_file != "fail":
         return None
     choice = campaign.reader
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from crpipe.campaign.raw_files import RawFile, check_present, confirmed, proved
+from crpipe.campaign.raw_proofs import check_present, confirmed, proved
 from crpipe.core.causes import MachineWatch
 from crpipe.core.errors import FormatError
 from crpipe.core.paths import DESTINATIONS
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from crpipe.campaign.raw_files import RawFile
     from crpipe.campaign.readers import CheckedReader, ReaderChoice
     from crpipe.events.histograms import Binning, Histogram
     from crpipe.events.layout import Layout
@@ -151,7 +152,7 @@ class CountFile:
 
     def __call__(self, file: RawFile) -> tuple[int, int] | str:
         """Count one file; raise SourceError when it is not what was staged."""
-        path = self.raw / file.path
+        path = self.raw / file.ready.path
         working_on(path)
         check_present(self.raw, file)
         reader = self.reader or self.choice.open()
@@ -185,7 +186,7 @@ def _scatter(task: Task) -> ScatterResult:
             numbers_path(task.spills, task.number).open("wb") as numbers,
         ):
             for file in task.files:
-                working_on(task.raw / file.path)
+                working_on(task.raw / file.ready.path)
                 with proved(task.raw, file) as proof:
                     try:
                         read = partial(_scatter_file, task, proof, reader, spill, numbers, sample)
@@ -215,7 +216,7 @@ def _scatter_file(
     row, begin = 0, numbers.tell()
     memory = FreedMemory()  # of a large file; small ones leave room for each other
     try:
-        for events in reader.rows(task.raw / file.path):
+        for events in reader.rows(task.raw / file.ready.path):
             numbers.write(event_hashes(events, reader.layout).tobytes())
             rows = np.arange(row, row + len(events), dtype=np.uint32)
             source = {SOURCE_FILE: np.full(len(events), file.number, np.uint32), SOURCE_ROW: rows}

@@ -15,15 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crpipe.campaign.code import accepted_code, record_data_code
-from crpipe.campaign.raw_files import (
-    STAGED,
-    RawFile,
-    count_source_files,
-    describe_replaced,
-    lease_folder,
-    read_staged,
-    with_checksum,
-)
+from crpipe.campaign.raw_files import STAGED, RawFile, count_source_files, lease_folder, read_ready
+from crpipe.campaign.raw_proofs import describe_replaced, with_checksum
 from crpipe.campaign.records import SplitKey
 from crpipe.campaign.split_record import (
     BULK_SHARDS,
@@ -148,7 +141,7 @@ def split_range(campaign: Campaign, name: str, progress: Progress, *, accept_cod
             record.adopt(campaign.data, threshold)
             progress.message(f"{name}: already split")
         else:
-            files, careful = read_staged(staged), _was_killed(record, progress)
+            files, careful = read_ready(paths, config.source, name), _was_killed(record, progress)
             run = _SplitContext(campaign, name, progress, parts, threshold, files, careful)
             check_unique(files, staged)
             if record.rows():  # they must be the files that it was made from, before it is made again
@@ -377,7 +370,7 @@ def _reasons(run: _SplitContext, reports: list[FileReport]) -> str:
 def _first_rejected(run: _SplitContext, reports: list[FileReport], most: int) -> list[str]:
     """Name file, row and reason of the first rejected events."""
     rejected = (
-        f"{run.raw / report.file.path}: row {row}: {reason}"
+        f"{run.raw / report.file.ready.path}: row {row}: {reason}"
         for report in reports
         for row, reason, _ in report.rejected
     )

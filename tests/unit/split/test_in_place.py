@@ -14,7 +14,8 @@ import pytest
 
 from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.ledger import Ledger
-from crpipe.campaign.raw_files import identity, read_manifest, write_manifest
+from crpipe.campaign.raw_files import read_manifest, write_manifest
+from crpipe.campaign.raw_proofs import identity
 from crpipe.core import checksums
 from crpipe.core.errors import DataError, FormatError, SourceError
 from crpipe.core.files import sha256, tree_bytes
@@ -254,7 +255,7 @@ def test_a_file_that_is_not_the_listed_one_is_refused_and_taken_once_it_is_liste
 
 @pytest.mark.parametrize("held", [True, False])
 def test_a_file_that_changes_while_it_is_decoded_makes_no_ledger(tmp_path, raw, monkeypatch, held):
-    monkeypatch.setattr("crpipe.campaign.raw_files._HELD", 1 << 27 if held else 0)
+    monkeypatch.setattr("crpipe.campaign.raw_proofs._HELD", 1 << 27 if held else 0)
     decode = scatter._scatter_file
 
     def changing(task, file, *others):
