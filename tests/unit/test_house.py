@@ -40,7 +40,7 @@ BUDGET = {
     "setup": (6, 1625),
     "author": (2, 470),
     "workloads": (73, 15065),
-    "workflow": (9, 1995),
+    "workflow": (9, 2015),
     "cli": (8, 2630),
     "api": (2, 515),
     "contract": (12, 1940),

@@ -12,10 +12,13 @@ import yaml
 
 from crpipe.config.loading import flatten, read_tree
 from crpipe.core.causes import is_present
-from crpipe.core.errors import ConfigError
+from crpipe.core.errors import ConfigError, CrpipeError
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
-from crpipe.core.ranges import PATTERN, pick
-from crpipe.source.range_files import are_copied
+from crpipe.core.ranges import PATTERN, Range, pick
+from crpipe.source.listing import take_files
+from crpipe.source.range_files import SourceFiles, are_copied
+from crpipe.source.retries import Deadline
+from crpipe.source.uris import SourceOptions, SourcePattern
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -50,7 +53,6 @@ def reference_ranges(campaign: Campaign) -> list[str]:
 
 # Who waits for whom, and who is first: staging is at most ``source.prefetch_ranges`` beyond training.
 
-_IN_PLACE_AHEAD = 16  # ranges beyond training where nothing is copied: `train --ahead` finds them split
 
 TRAINING_TARGETS = frozenset(
     {
@@ -101,8 +103,7 @@ def staging_prerequisites(campaign: Campaign, name: str, *, training: bool) -> l
 
     The ledger of the range prefetch_ranges before it: raw copies of so many ranges exist at most. And, where
     training is asked for, the receipt of the link before the first one whose last range is at most so many
-    before it (of files that are read in place: 16). Both belong to earlier ranges, so that no two ranges wait
-    for each other.
+    before it. Both belong to earlier ranges, so that no two ranges wait for each other.
     What was staged before waits for nothing: a change of target or prefetch_ranges must not copy it again.
     """
     paths, names = campaign.paths, campaign.ranges
@@ -119,9 +120,27 @@ def staging_prerequisites(campaign: Campaign, name: str, *, training: bool) -> l
         before.append(paths.ledger(names[index]))
         if names[index] not in reference:
             break  # a reference range waits for nothing: wait for what it passed by, too
-    if not are_copied(campaign.config, name):
-        reach = names.index(name) - max(prefetch_ranges, _IN_PLACE_AHEAD)
     return [*before, *(_trained_before(campaign, reach) if training else ())]
+
+
+_FEW_BYTES = 1 << 28  # of raw files: all are split within minutes
+_LOOK_S = 10.0
+
+
+def splits_first(campaign: Campaign) -> bool:
+    """Return whether all ranges are split before training: few raw files, which are read where they are.
+
+    `train --ahead` then finds them split. A source that cannot be listed is left to the job that lists it.
+    """
+    config, name = campaign.config, campaign.ranges[0]
+    if are_copied(config, name):
+        return False
+    source = SourceFiles(SourcePattern.of(config), SourceOptions.of(config), Deadline(_LOOK_S, "the source"))
+    try:
+        files = take_files(config, name, source.of_range(Range.parse(name)))
+    except CrpipeError:
+        return False
+    return len(campaign.ranges) * sum(file.size or 0 for file in files) <= _FEW_BYTES
 
 
 def _trained_before(campaign: Campaign, reach: int) -> list[Path]:

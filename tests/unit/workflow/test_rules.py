@@ -1,5 +1,6 @@
 """What the rules ask for."""
 
+import os
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from crpipe.workflow.rules import (
     reference_ranges,
     search_path,
     shards_of,
+    splits_first,
     staging_prerequisites,
     start_ranks,
     time_limit,
@@ -102,8 +104,7 @@ def campaign(tmp_path):
     def load(*changes):
         places = (f"results={tmp_path}/results", f"runs={tmp_path}/runs")
         reader = f"source.reader={READERS['bundles']}"
-        given = ("ranges.last=2999", "source.prefetch_ranges=1", "source.uri=synthetic://")
-        keys = (*given, reader, *places, *changes)
+        keys = ("ranges.last=2999", "source.prefetch_ranges=1", reader, *places, *changes)
         return Campaign.open(load_config((), keys))
 
     return load
@@ -155,17 +156,19 @@ def test_look_ahead_says_how_many_ranges_go_ahead(campaign):
     assert staging_prerequisites(further, THIRD, training=True) == [further.paths.ledger(FIRST)]
 
 
-def test_what_is_read_in_place_goes_further_beyond_training(campaign):
-    local, many = "source.uri=/data/{range}/*.parquet", "ranges.last=19999"
-    paths, names = campaign().paths, campaign(many).ranges
-    for copied, keys in ((False, ()), (True, ("source.copy_local=true",))):
-        loaded = campaign(local, many, *keys)
-        receipt = paths.receipt(names[14] if copied else names[0])
-        assert staging_prerequisites(loaded, names[16], training=True) == [
-            paths.ledger(names[15]),
-            *([receipt] if copied else []),
-        ]
-        assert (receipt in staging_prerequisites(loaded, names[17], training=True)) is not copied
+def test_few_raw_files_of_this_machine_are_all_split_before_training(campaign, tmp_path):
+    local = f"source.uri={tmp_path}/raw/{{range}}/*.parquet"
+    assert not splits_first(campaign(local))  # there is none
+    file = tmp_path / "raw" / FIRST / "0.parquet"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    os.truncate(file, (1 << 28) // 3)
+    assert splits_first(campaign(local))
+    assert not splits_first(campaign(local, "source.copy_local=true"))
+    assert not splits_first(campaign(local, "source.convert=cp {in} {out}", "source.convert_suffix=.parquet"))
+    assert not splits_first(campaign("source.uri=synthetic://"))
+    os.truncate(file, (1 << 28) // 3 + 1)
+    assert not splits_first(campaign(local))
 
 
 def test_the_ranges_of_one_link_wait_for_no_training_of_theirs(campaign):
@@ -200,7 +203,6 @@ def campaigns(draw):
         f"train.ranges_per_link={draw(st.integers(0, 5))}",
         f"train.passes={draw(st.integers(1, 3))}",
         f"source.prefetch_ranges={draw(st.integers(1, 4))}",
-        f"source.uri={draw(st.sampled_from(['synthetic://', '/data/{range}/*.parquet']))}",
         f"source.reader={READERS['bundles']}",
         "results=/nowhere/results",
         "runs=/nowhere/runs",
@@ -251,8 +253,7 @@ def test_nothing_ever_waits_for_itself_and_staging_keeps_to_its_look_ahead(campa
         waiting = [link for link in chain.links if link.ranges and paths.receipt(link.name) not in done]
         if training and waiting and waiting[0].round == 1:
             last = places[waiting[0].ranges[-1]]
-            reach = ahead if campaign.config.source.uri == "synthetic://" else 16
-            assert all(places[each] <= last + reach for each in copied)
+            assert all(places[each] <= last + ahead for each in copied)
 
 
 def test_lower_ranges_are_ranked_first_and_training_above_all_of_them_together():
