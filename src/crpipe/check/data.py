@@ -318,7 +318,7 @@ def _check_copy(report: CheckReport, raw: Path, file: RawFile, remedy: str) -> N
     with report.reading(raw / file.ready.path, remedy):
         check_present(raw, file)
         check_unchanged(raw, file)
-        report.counts.update(files=1, bytes=file.ready.size)
+        report.counts.update(files=1, bytes=file.ready.size if file.ready.checksum else 0)
 
 
 # What all ranges share: the recorded keys, the layout, the threshold, side tables, numbered files.

@@ -19,8 +19,10 @@ from crpipe.campaign.raw_proofs import identity
 from crpipe.core import checksums
 from crpipe.core.errors import DataError, FormatError, SourceError
 from crpipe.core.files import sha256, tree_bytes
+from crpipe.core.lease import Mount
 from crpipe.core.text import NullProgress
 from crpipe.source.listing import list_range
+from crpipe.source.local import _keeps_inodes
 from crpipe.source.stage import stage_range
 from crpipe.split import scatter
 from crpipe.split.split import split_range
@@ -302,6 +304,21 @@ def test_another_file_with_size_and_time_of_the_listing_is_reported_and_noted(tm
     ledger = Ledger.read(config.paths().ledger(NAME))
     assert [text.rpartition(": ")[2] for text in ledger.notes] == ["2.parquet"]
     assert {row.path: row.checksum for row in ledger.files}["2.parquet"] == checksums.of_file(path, "crc32c")
+
+
+def test_a_file_system_whose_inodes_change_by_themselves_has_none_in_the_listing(tmp_path, raw, monkeypatch):
+    monkeypatch.setattr("crpipe.source.local.mount_of", lambda _: Mount("/", "fuse.sshfs", ()))
+    _keeps_inodes.cache_clear()
+    try:
+        config = staged(tmp_path, raw)
+    finally:
+        _keeps_inodes.cache_clear()
+    assert {(each.inode, each.ctime) for each in read_manifest(config.paths().manifest(NAME))} == {
+        (None, None)
+    }
+    copied(raw / "2.parquet")
+    split(config)
+    assert Ledger.read(config.paths().ledger(NAME)).notes is None
 
 
 def test_another_name_or_mode_of_a_file_is_no_change(tmp_path, raw, monkeypatch):
