@@ -204,7 +204,7 @@ def test_a_bad_file_that_is_made_anew_is_taken_without_copying_the_others_again(
     columns["energy_gev"][1] = np.nan
     pq.write_table(nested(columns, multiplicity, items), folder / "bad.parquet")
     config = begun.folder / "config" / "tiny.yaml"
-    config.write_text(config.read_text().replace("synthetic://", "raw/{range}/*.parquet"))
+    config.write_text(config.read_text().replace("synthetic://", "raw/{range}/*.parquet\n  copy_local: true"))
     command = f"results/shards/{RANGES[0]}/manifest.json"
     told = begun.snakemake(command, check=False).stdout
     assert "bad.parquet: row 1: energy_gev is nan" in told

@@ -196,9 +196,13 @@ def passes(name):
 
 
 def put(source, target):
-    """Make a copy with its times take the place of a folder."""
-    shutil.rmtree(target, ignore_errors=True)
-    shutil.copytree(source, target, symlinks=True)
+    """Make a copy with its times take the place of a folder; raw files there stay the same inodes."""
+    kept = {"raw"} if (target / "raw").exists() else set()
+    for each in target.iterdir() if target.exists() else ():
+        if each.name not in kept:
+            shutil.rmtree(each) if each.is_dir() else each.unlink()
+    names = lambda folder, _: kept if Path(folder) == source else set()  # noqa: E731
+    shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True, ignore=names)
 
 
 @dataclass

@@ -211,6 +211,16 @@ def trains():
     return decisions.trains(asked_for(), PATHS.runs)
 
 
+def may_train_ahead():
+    """Return whether jobs here may train several links: the whole chain is asked for, and no shard is made again."""
+    targets = {"all", "train_all", "train_outliers", "evaluation", "progress"}
+    again = workflow.dag_settings.forcerun or workflow.dag_settings.forceall
+    alone = SETTINGS.train.nodes * SETTINGS.train.processes_of_node == 1
+    here = not workflow.remote_exec and not workflow.non_local_exec
+    wanted = targets & set(asked_for()) and not workflow.dag_settings.until
+    return bool(here and alone and wanted and not (again or OUTDATED))
+
+
 def staging_prerequisites(wildcards):
     """Hold a range back until it is at most look_ahead ranges beyond the link that is trained.
 
@@ -220,6 +230,8 @@ def staging_prerequisites(wildcards):
     if not workflow.is_main_process:
         return []
     workflow.persistence.cleanup_metadata(IOFile(str(PATHS.staged(wildcards.range))))
+    if splits_first():
+        return []
     earlier = decisions.staging_prerequisites(
         CAMPAIGN, wildcards.range, training=trains()
     )
@@ -231,9 +243,21 @@ def lower_first(wildcards):
     return decisions.priority(RANGES, wildcards.range)
 
 
+def splits_first():
+    """Return whether all ranges are split before training, so that one job can train several links."""
+    return FEW_FILES and may_train_ahead()
+
+
+def rank_training(wildcards):
+    """Rank training above all jobs of ranges; below them where these go first."""
+    return 0 if splits_first() else decisions.training_priority(RANGES)
+
+
+FEW_FILES = workflow.is_main_process and decisions.splits_first(CAMPAIGN)
 # Snakemake of an earlier version takes numbers only; then the order of ranges is its own.
-PRIORITY = lower_first if hasattr(Rule, "expand_priority") else 0
-TRAINING_PRIORITY = decisions.training_priority(RANGES)
+RANKS = hasattr(Rule, "expand_priority")
+PRIORITY = lower_first if RANKS else 0
+TRAINING_PRIORITY = rank_training if RANKS else decisions.training_priority(RANGES)
 
 
 def chosen_threshold(wildcards):
@@ -287,6 +311,15 @@ training_command = as_it_is(TRAINER)
 # --- resources -------------------------------------------------------------------------------------------
 
 
+def data_threads(cpus):
+    """Ask for the configured CPUs; for one where files are few: a job uses no more, and others run beside it."""
+
+    def asked(wildcards):
+        return 1 if splits_first() else cpus
+
+    return asked
+
+
 def memory_mb(verb):
     """Ask for a verb's configured memory, and for as much more with every retry."""
 
@@ -332,16 +365,8 @@ def training_options(wildcards, resources):
 
 
 def ahead():
-    """Return the option with which a job here also trains the next links, where that takes seconds.
-
-    Only where the whole chain is asked for, and no shard is made again.
-    """
-    targets = {"all", "train_all", "train_outliers", "evaluation", "progress"}
-    again = workflow.dag_settings.forcerun or workflow.dag_settings.forceall
-    alone = SETTINGS.train.nodes * SETTINGS.train.processes_of_node == 1
-    here = not workflow.remote_exec and not workflow.non_local_exec
-    wanted = targets & set(asked_for()) and not workflow.dag_settings.until
-    return "--ahead" if here and alone and wanted and not (again or OUTDATED) else ""
+    """Return the option with which a job here also trains the next links, where that takes seconds."""
+    return "--ahead" if may_train_ahead() else ""
 
 
 def deadline(wildcards, resources):

@@ -101,7 +101,7 @@ class LedgerSums(Record):
     """A ledger without its files: where all events and items of a range went.
 
     rejected: the first of them. weights: sums as those of ``events``, where events have a weight. repeated:
-    events that occur twice. notes: what the reader says of the files. doubtful_groups: a warning. code: of a
+    events that occur twice. notes: what was seen in the files. doubtful_groups: a warning. code: of a
     reader whose change a person accepted.
     """
 

@@ -12,13 +12,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from crpipe.core import checksums
-from crpipe.core.causes import OF_FORM, MachineWatch, is_there, refuse_machine_error, retry_io
-from crpipe.core.errors import DataError, FormatError, SourceError
+from crpipe.core.causes import OF_FORM, refuse_machine_error, retry_io
+from crpipe.core.errors import DataError
 from crpipe.core.files import atomic_write, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
     from datetime import datetime
     from pathlib import Path
 
@@ -42,6 +41,7 @@ SIZE_ONLY = "size-only"  # the one way that `source.require_checksum` refuses
 CONVERTED = ".converted"  # folder among raw copies: what source.convert made of them
 NAME_BYTES = 250  # of a file's name; while it is copied, ".part" is added, and file systems end at 255
 FEW = 0.5  # of the median: ranges with fewer files are reported
+_OF_THIS_MACHINE = ("inode", "ctime")  # columns that other sources, and older campaigns, lack
 _DIGITS = re.compile(r"([0-9]+)")
 
 
@@ -67,7 +67,8 @@ class Entry:
     """One file of the source.
 
     ``path`` is its name relative to the range. ``size`` (bytes) is None for a file that is only made when it
-    is staged; ``mtime`` is None where the source does not name it. ``listed`` is in no manifest.
+    is staged; ``mtime``, and ``inode`` and ``ctime`` (of the last change, also of name or mode) of a file of
+    this machine, are None where the source has none. ``listed`` is in no manifest.
     """
 
     path: str
@@ -75,10 +76,19 @@ class Entry:
     size: int | None
     mtime: datetime | None
     listed: ListedChecksum | None = None
+    inode: int | None = None
+    ctime: datetime | None = None
 
     def row(self) -> dict[str, Any]:
         """The entry as column values; `dataclasses.asdict` would copy each of them, which costs more."""
-        return {"path": self.path, "uri": self.uri, "size": self.size, "mtime": self.mtime}
+        return {
+            "path": self.path,
+            "uri": self.uri,
+            "size": self.size,
+            "mtime": self.mtime,
+            "inode": self.inode,
+            "ctime": self.ctime,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +97,9 @@ class Verification:
 
     ``verified`` is listed-checksum (that of a list), source-checksum (the source named the checksum),
     server-checksum (only the server that sent the file named it; a cache that keeps an old file names its
-    checksum), copy-compare (source and copy were both read), generated (made here, nothing to compare with)
-    or size-only.
+    checksum), copy-compare (source and copy were both read; in place: the source was the listed file before
+    and after it was read), generated (made here, nothing to compare with) or size-only. ``checksum`` is empty
+    until the split reads a file in place.
     """
 
     size: int
@@ -152,6 +163,9 @@ class RawFile:
     checksum: str
     algorithm: str
     verified: str
+    mtime: datetime | None = None
+    inode: int | None = None
+    ctime: datetime | None = None
     converted: RawFile | None = None
 
     @property
@@ -261,7 +275,9 @@ def _rows(path: Path, names: list[str]) -> list[dict[str, Any]]:
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(path) as file:
-        return file.read(names).select(names).to_pylist()  # type: ignore[no-any-return]
+        held = file.schema_arrow.names
+        there = [name for name in names if name not in _OF_THIS_MACHINE or name in held]
+        return file.read(there).select(there).to_pylist()  # type: ignore[no-any-return]
 
 
 def write_staged(path: Path, files: Iterable[StagedFile]) -> None:
@@ -273,7 +289,7 @@ def read_staged(path: Path, verb: str = "stage") -> list[RawFile]:
     """Read the staged table, or that of ``verb`` convert; raise DataError when it is missing or damaged."""
     rows = _read_table(
         path,
-        [name for name in _staged_schema().names if name != "mtime"],
+        _staged_schema().names,
         verb,
         if_damaged="run the same command again",
         if_wrong=f"{verb} the range again: copies that are verified stay",
@@ -311,44 +327,6 @@ def read_ready(paths: Paths, source: SourceSection, name: str) -> list[RawFile]:
     return [with_result(file) for file in files]
 
 
-def check_present(folder: Path, file: RawFile) -> None:
-    """Raise SourceError unless what the reader reads exists, seen late or at once, with its recorded size."""
-    path = folder / file.ready.path
-    with MachineWatch(path):
-        if not is_there(path):
-            raise SourceError(f"{path}: missing, though it was staged; {_advice(folder, file)}")
-        size = retry_io(path.stat).st_size
-    if size != file.ready.size:
-        raise SourceError(f"{path}: {size} bytes, {file.ready.size} were staged; {_advice(folder, file)}")
-
-
-def check_unchanged(folder: Path, file: RawFile) -> None:
-    """Raise SourceError unless what the reader reads has the checksum that was recorded."""
-    advice, file = _advice(folder, file), file.ready
-    path = folder / file.path
-    with MachineWatch(path):
-        if file.checksum and retry_io(lambda: checksums.of_file(path, file.algorithm)) != file.checksum:
-            raise SourceError(f"{path}: changed since it was staged ({file.algorithm}); {advice}")
-
-
-def confirmed(folder: Path, file: RawFile, read: Callable[[], Answer]) -> Answer:
-    """Read a file; raise FormatError only for bytes that have the recorded checksum and are refused twice.
-
-    A file server that answers late or in part looks like a file of a wrong form.
-    """
-    try:
-        return read()
-    except FormatError:
-        check_unchanged(folder, file)
-        return read()
-
-
-def _advice(folder: Path, file: RawFile) -> str:
-    if file.converted:
-        return f"run `crpipe convert {folder.name}` again"
-    return f"delete {folder}.parquet and stage the range again"
-
-
 @cache
 def _manifest_schema() -> pa.Schema:
     import pyarrow as pa
@@ -359,6 +337,8 @@ def _manifest_schema() -> pa.Schema:
             pa.field("uri", pa.string(), nullable=False),
             pa.field("size", pa.int64()),
             pa.field("mtime", pa.timestamp("us", tz="UTC")),
+            pa.field("inode", pa.uint64()),
+            pa.field("ctime", pa.timestamp("us", tz="UTC")),
         ]
     )
 
@@ -376,5 +356,8 @@ def _write(path: Path, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
     import pyarrow.parquet as pq
 
     rows.sort(key=lambda row: str(row["path"]))
+    for name in _OF_THIS_MACHINE:
+        if all(row[name] is None for row in rows):
+            schema = schema.remove(schema.get_field_index(name))
     with atomic_write(path) as part:
         pq.write_table(pa.Table.from_pylist(rows, schema=schema), part)

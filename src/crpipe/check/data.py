@@ -12,15 +12,8 @@ from typing import TYPE_CHECKING, Any
 from crpipe.campaign.code import READER, SIMULATOR, WORKLOAD, changes, used_code
 from crpipe.campaign.duplicates import ALLOW, find_twins
 from crpipe.campaign.ledger import Ledger
-from crpipe.campaign.raw_files import (
-    STAGED,
-    check_present,
-    check_unchanged,
-    lease_folder,
-    read_manifest,
-    read_ready,
-    read_staged,
-)
+from crpipe.campaign.raw_files import STAGED, lease_folder, read_manifest, read_ready, read_staged
+from crpipe.campaign.raw_proofs import check_present, check_unchanged
 from crpipe.campaign.records import SkippedRange, read_tables
 from crpipe.campaign.split_record import (
     BULK_SHARDS,
@@ -317,7 +310,7 @@ def _check_unsplit(report: CheckReport, campaign: Campaign, name: str) -> None:
                 if file.state == STAGED:
                     _check_copy(report, raw, file, f"crpipe convert {name}")
     how = "converted" if converted else "staged"
-    report.note(name, f"{how}, not split yet; the raw copies are whole, or named above")
+    report.note(name, f"{how}, not split yet; the raw files are as they were then, or named above")
 
 
 def _check_copy(report: CheckReport, raw: Path, file: RawFile, remedy: str) -> None:
@@ -325,7 +318,7 @@ def _check_copy(report: CheckReport, raw: Path, file: RawFile, remedy: str) -> N
     with report.reading(raw / file.ready.path, remedy):
         check_present(raw, file)
         check_unchanged(raw, file)
-        report.counts.update(files=1, bytes=file.ready.size)
+        report.counts.update(files=1, bytes=file.ready.size if file.ready.checksum else 0)
 
 
 # What all ranges share: the recorded keys, the layout, the threshold, side tables, numbered files.

@@ -79,6 +79,11 @@ class SourceSection(Section):
         "list of checksums that the copies must have: what sha256sum prints, or a CSV or Parquet table; one "
         "list, or one per {range}",
     )
+    copy_local: bool = key(
+        False,
+        "whether files of this machine are copied before they are split, as all others are: for slow file "
+        "systems, and such that are purged; false: they are read where they are",
+    )
     token_file: str = key(
         "", "file with the bearer token; empty: BEARER_TOKEN, BEARER_TOKEN_FILE, then WLCG's places"
     )

@@ -214,12 +214,14 @@ def _no_memory(error: BaseException, path: Path | str | None) -> HostMemoryError
 
 def _refused(error: BaseException, number: int, path: Path | str | None) -> MachineError:
     named = getattr(error, "filename2", None) or getattr(error, "filename", None)
-    where = os.fsdecode(named) if isinstance(named, str | bytes) else named
+    where = (os.fsdecode(named) if isinstance(named, str | bytes) else named) or path
+    if isinstance(where, str | Path) and os.path.islink(where):  # noqa: PTH114 - never raises
+        where = os.path.realpath(where)  # a raw file that is read in place
     meaning = meaning_of(number)
     cause = "" if number in _PLAIN else f"{os.strerror(number)} ({errno.errorcode.get(number, number)}): "
     kind = HostMemoryError if number == errno.ENOMEM else _CLASSES[meaning.when]
     return kind(
-        f"{where or path or _SOMEWHERE}: {_WHAT.get(number, 'cannot read or write')}: {cause}{meaning.text}, "
+        f"{where or _SOMEWHERE}: {_WHAT.get(number, 'cannot read or write')}: {cause}{meaning.text}, "
         "then run the same command again"
     )
 

@@ -331,12 +331,13 @@ def free_bytes(path: Path) -> int:
 
 
 def tree_bytes(path: Path) -> int:
-    """Sum the sizes of all files below ``path``; 0 when it does not exist."""
+    """Sum the sizes of all files below ``path``, not of links; 0 when it does not exist."""
     total = 0
     for folder, _, names in os.walk(path):
         for name in names:
             with contextlib.suppress(FileNotFoundError):
-                total += os.lstat(os.path.join(folder, name)).st_size  # noqa: PTH118 - os.walk speaks strings
+                status = os.lstat(os.path.join(folder, name))  # noqa: PTH118 - os.walk speaks strings
+                total += 0 if stat.S_ISLNK(status.st_mode) else status.st_size
     return total
 
 

@@ -5,6 +5,8 @@ Parquet files are opened here, and it is found what a footer leaves unread.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import struct
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from crpipe.core.causes import retry_io
 from crpipe.core.errors import FormatError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
     from typing import BinaryIO
 
@@ -115,6 +118,23 @@ def _is_text(head: bytes) -> bool:
     return not text.encode().translate(None, _TEXT + bytes(range(128, 256)))
 
 
+_HELD: dict[Path, bytes] = {}
+
+
+@contextlib.contextmanager
+def hold(path: Path, data: bytes) -> Iterator[None]:
+    """Hold a file's bytes in memory for ``open_parquet`` in the block: they need not be read again."""
+    _HELD[path] = data
+    try:
+        yield
+    finally:
+        del _HELD[path]
+
+
+def _stream(path: Path) -> BinaryIO:
+    return io.BytesIO(_HELD[path]) if path in _HELD else path.open("rb", buffering=0)
+
+
 def open_parquet(path: Path) -> pq.ParquetFile:
     """Open a raw Parquet file so that its row groups are streamed, and damage is found by its checksums.
 
@@ -125,14 +145,27 @@ def open_parquet(path: Path) -> pq.ParquetFile:
 
 
 def _opened(path: Path) -> pq.ParquetFile:
-    import pyarrow.parquet as pq  # noqa: PLC0415 - names of formats need none
+    import pyarrow as pa  # noqa: PLC0415 - names of formats need none
+    import pyarrow.parquet as pq  # noqa: PLC0415
 
-    with path.open("rb") as file:
-        file.seek(-min(_TAIL.size, path.stat().st_size), os.SEEK_END)
+    with _stream(path) as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(-min(_TAIL.size, size), os.SEEK_END)
         length, magic = _TAIL.unpack(file.read().rjust(_TAIL.size))
-    if magic == _ENCRYPTED:
-        raise _encrypted(path)
-    opened = pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True)
+        if magic == _ENCRYPTED:
+            raise _encrypted(path)
+        footer = None
+        if magic == MAGIC and length + _TAIL.size + len(MAGIC) <= size:  # no more of it is read: 64 KiB else
+            file.seek(-length - _TAIL.size, os.SEEK_END)
+            footer = pq.read_metadata(pa.BufferReader(file.read()))
+    source, buffer_size = (pa.BufferReader(_HELD[path]), 0) if path in _HELD else (path, 1 << 20)
+    opened = pq.ParquetFile(
+        source,
+        metadata=footer,
+        pre_buffer=False,
+        buffer_size=buffer_size,
+        page_checksum_verification=True,
+    )
     if length - opened.metadata.serialized_size == _SIGNATURE:
         opened.close()
         raise _encrypted(path)
@@ -168,7 +201,7 @@ def refuse_unread(path: Path, footer: pq.FileMetaData) -> None:
             places = [each for each in (column.data_page_offset, column.dictionary_page_offset) if each]
             if column.total_compressed_size and places:
                 spans.append((min(places), min(places) + column.total_compressed_size))
-    with path.open("rb") as file:
+    with _stream(path) as file:
         begin = file.read(len(MAGIC))
         size = file.seek(-_TAIL.size, os.SEEK_END) + _TAIL.size
         footer_at = size - _TAIL.size - int.from_bytes(file.read(4), "little")

@@ -18,6 +18,7 @@ from crpipe.core.files import tree_bytes
 from crpipe.core.paths import HELD_OUT, roles_of
 from crpipe.core.text import counted, number
 from crpipe.events.shard_records import ShardManifest
+from crpipe.source.range_files import are_copied
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -258,12 +259,16 @@ class Ratios:
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """Most disk that the campaign takes at one time, in bytes: raw copies, temporary files, all shards."""
+    """Most disk that the campaign takes at one time, in bytes: raw copies, temporary files, all shards.
+
+    saved: what raw copies would take of files that are read where they are.
+    """
 
     raw: int
     spills: int
     shards: int
     taken: int
+    saved: int
 
     @property
     def more(self) -> int:
@@ -320,11 +325,13 @@ def peak_disk(campaign: Campaign, volume: Volume, ratios: Ratios) -> Peak | None
         * volume.largest
         * (1 + CONVERTED_TO_RAW * bool(source.convert))
     )
+    copied = are_copied(campaign.config, campaign.ranges[0])
     return Peak(
-        raw=raw,
+        raw=raw if copied else 0,
         spills=round(raw * ratios.spills),
         shards=round((ratios.shards + ratios.outliers) * volume.bytes),
         taken=tree_bytes(campaign.paths.results),
+        saved=0 if copied else raw,
     )
 
 

@@ -187,7 +187,10 @@ def _disk(plan: Plan) -> Iterator[Entry]:
     ranges = min(plan.campaign.config.source.prefetch_ranges, plan.volume.ranges)
     most = f"{counted(ranges, 'range')} ahead, {size(plan.volume.largest or 0)} the largest"
     budget = f"budget {size(plan.budget)} (source.disk_budget_gib)"
-    yield "raw copies", [f"{size(peak.raw)} at most: {most}", budget]
+    copies = [f"{size(peak.raw)} at most: {most}", budget]
+    if peak.saved:
+        copies = [f"none, files are read where they are (source.copy_local); saved: {size(peak.saved)}", most]
+    yield "raw copies", copies
     yield "splitting", [f"{size(peak.spills)} at most: temporary files of {counted(ranges, 'range')}"]
     basis = (
         f"measured in {counted(ratios.seen, 'split range')}"
@@ -353,6 +356,7 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
         "steps_per_link": None if events is None else plan.steps,
         "disk": {
             "raw": None if peak is None else peak.raw,
+            "saved": None if peak is None else peak.saved,
             "splitting": None if peak is None else peak.spills,
             "shards": None if peak is None else peak.shards,
             "more_at_peak": None if peak is None else peak.more,

@@ -20,12 +20,12 @@ from crpipe.campaign.raw_files import (
     Entry,
     StagedFile,
     Verification,
-    check_present,
     conversion_key,
     lease_folder,
     read_staged,
     write_staged,
 )
+from crpipe.campaign.raw_proofs import check_present
 from crpipe.campaign.split_record import SplitRecord
 from crpipe.config.combinations import fill_command
 from crpipe.core import checksums

@@ -146,6 +146,8 @@ class VerificationLog:
         is_enough = proof.is_checked() or not self._options.requires_checksum(entry.uri)
         if entry.size not in {None, proof.size} or not is_enough:
             return None
+        if file.is_symlink():  # to a file that is read in place
+            return None
         try:
             is_same = file.stat().st_size == proof.size and (
                 checksums.of_file(file, proof.algorithm) == proof.checksum
@@ -236,7 +238,7 @@ class Copies:
     @property
     def needed(self) -> int:
         """Bytes that are still to be copied, as far as they are known."""
-        return sum(entry.size or 0 for entry in self._wanted)
+        return self._options.copied_bytes(self._wanted)
 
     def run(self) -> None:
         """Copy what is wanted; when this returns, every copy is on the disk.
@@ -303,7 +305,8 @@ class Copies:
         await self._steps.do(lambda: self._publish(entry, part, final, proof))
         await self._check_first_copy(entry.path)
         self._count(entry, proof)
-        await self._flush.add(final, proof.size)
+        if not final.is_symlink():
+            await self._flush.add(final, proof.size)
 
     async def _probe(self, copier: Copier, failure: TransferError) -> None:
         """Copy a file that arrived before once again; raise SourceError when the source is out of order."""
@@ -357,6 +360,8 @@ class Copies:
 
     async def _check_first_copy(self, path: str) -> None:
         """Check the first copy, before gigabytes of others are made; bytes that are right stay."""
+        if self._proofs.file(path).is_symlink():
+            return
         accept, self._accept = self._accept, None
         if accept is not None:
             await asyncio.to_thread(accept, self._proofs.file(path))

@@ -8,13 +8,7 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from crpipe.campaign.raw_files import (
-    check_paths,
-    count_listed,
-    far_fewer,
-    read_manifest,
-    write_manifest,
-)
+from crpipe.campaign.raw_files import check_paths, count_listed, far_fewer, read_manifest, write_manifest
 from crpipe.campaign.split_record import LISTING, SplitRecord
 from crpipe.core.causes import is_present
 from crpipe.core.errors import DataError, ListingError

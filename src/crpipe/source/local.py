@@ -1,6 +1,7 @@
 """Raw files, and the copy of a run, in a directory of this machine: a mounted file system or a disk.
 
 A copy of a raw file counts only if its source is the listed file, and was the same from first to last byte.
+In place of a copy there may be a link to the file, which the split reads.
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ import os
 import shutil
 import stat
 import time
-from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from crpipe.campaign.raw_files import Entry, Verification
+from crpipe.campaign.raw_proofs import changed, difference, identity, settled, written
 from crpipe.core import checksums
 from crpipe.core.causes import is_plain, is_present, retry_io
 from crpipe.core.errors import ChangedError, DiskError, ListingError, TransferError
 from crpipe.core.files import atomic_write, disk_errors, drop_page_cache, open_regular_file
+from crpipe.core.lease import mount_of
 from crpipe.source.retries import Failure, TemporaryFailure
 from crpipe.source.uris import host_and_path
 
@@ -40,7 +43,7 @@ _PAGE = (b"<!doctype html", b"<html")
 
 def file_type_problem(path: Path, name: str) -> str:
     """Describe what is wrong with the copy ``path`` of the file ``name``; empty when nothing is."""
-    with path.open("rb") as handle:
+    with path.open("rb", buffering=0) as handle:
         begin = handle.read(EDGE)
         size = handle.seek(0, os.SEEK_END)
         handle.seek(max(0, size - EDGE))
@@ -78,14 +81,17 @@ def _is_root(begin: bytes, size: int) -> bool:
     return begin.startswith(b"root") and 0 < end <= size
 
 
-TIME = "%Y-%m-%d %H:%M:%S.%f"
 _PERMANENT = {errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ELOOP}
 _TRIES = 3  # copies of a file that changes meanwhile
-_TICK_S = 0.02  # two changes within one tick of the kernel's clock have one time
+_NO_INODES = {"vfat", "msdos", "exfat", "cifs", "smb3", "9p"}  # numbers are given anew, or may be
+_NO_LINKS = {errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP}  # of a file system without symbolic links
 
 
 class LocalSource:
-    """Lists directories and copies files, comparing each copy with its source."""
+    """Lists directories and copies files, comparing each copy with its source; in_place: links to them."""
+
+    def __init__(self, *, in_place: bool = False) -> None:
+        self._in_place = in_place
 
     async def entries(self, location: RangeSource, chosen: Callable[[str], bool]) -> Sequence[Entry]:
         """List the chosen files of a directory."""
@@ -111,8 +117,8 @@ class LocalSource:
         return entry.size or 0, (checksums.OWN, value)
 
     async def fetch(self, entry: Entry, part: Path) -> Verification:
-        """Copy one file; the checksum of what was read must be that of the copy on the disk."""
-        return await asyncio.to_thread(_copy, entry, part)
+        """Copy one file, or link to it; the checksum of what was read must be that of the copy."""
+        return await asyncio.to_thread(_link if self._in_place else _copy, entry, part)
 
 
 def _listed(location: RangeSource) -> list[tuple[str, bool]]:
@@ -133,7 +139,37 @@ def _entry(file: Path, path: str, key: str) -> Entry:
         raise ListingError(f"{file}: cannot be looked up ({error.strerror}); correct {key}") from error
     if not stat.S_ISREG(status.st_mode):
         raise ListingError(f"{file}: is a directory or a device, not a file; correct {key}")
-    return Entry(path, str(file), status.st_size, _written(status))
+    known = (status.st_ino, changed(status)) if _keeps_inodes(file.parent) else (None, None)
+    return Entry(path, str(file), status.st_size, written(status), None, *known)
+
+
+@lru_cache(maxsize=1024)
+def _keeps_inodes(folder: Path) -> bool:
+    """Return whether files keep their inodes' numbers: those of FUSE change with every mount, or sooner."""
+    mount = mount_of(folder)
+    return mount is not None and not mount.kind.startswith("fuse") and mount.kind not in _NO_INODES
+
+
+def _link(entry: Entry, part: Path) -> Verification:
+    """Link to a file that is the listed one, so that it is read in place; its checksum is found then."""
+    try:
+        source = retry_io(lambda: Path(entry.uri).open("rb"))  # noqa: SIM115 - closed below
+        with source:
+            if change := difference(entry, os.fstat(source.fileno())):
+                raise ChangedError(f"{entry.uri}: {change}")
+        if problem := retry_io(lambda: file_type_problem(Path(entry.uri), entry.path)):
+            raise TransferError(f"{entry.uri}: {problem}")
+    except OSError as error:
+        raise _failure(entry, error) from error
+    with disk_errors(part):
+        part.unlink(missing_ok=True)
+        try:
+            part.symlink_to(entry.uri)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            return _copy(entry, part)
+    return Verification(entry.size or 0, "", checksums.OWN, "copy-compare")
 
 
 def _copy(entry: Entry, part: Path) -> Verification:
@@ -156,14 +192,14 @@ def _copy_once(entry: Entry, part: Path) -> Verification | None:
         raise _failure(entry, error) from error
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     with source, disk_errors(part), open(open_regular_file(part, flags), "wb") as copy:  # noqa: PTH123 - a descriptor
-        before = _settled(source.fileno())
+        before = settled(source.fileno())
         _check_listed(entry, before)
         while chunk := _read(source, entry):
             digest.update(chunk)
             size += copy.write(chunk)
         after = os.fstat(source.fileno())
     _check_listed(entry, after)
-    if size != after.st_size or not _identity(before) == _identity(after) == _identity(_look(entry)):
+    if size != after.st_size or not identity(before) == identity(after) == identity(_look(entry)):
         return None
     checksum = checksums.of_file(part, checksums.OWN)
     if checksum != digest.hexdigest():
@@ -176,20 +212,6 @@ def _copy_once(entry: Entry, part: Path) -> Verification | None:
     return Verification(size, checksum, checksums.OWN, "copy-compare")
 
 
-def _identity(status: os.stat_result) -> tuple[int, ...]:
-    """Return which file it is, and when it changed: nobody can set st_ctime back, as they can st_mtime."""
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-
-
-def _settled(descriptor: int) -> os.stat_result:
-    """Return the status of an open file; wait a tick after a change, so that another gets another time."""
-    status = os.fstat(descriptor)
-    if 0 <= time.time() - status.st_ctime < _TICK_S:
-        time.sleep(_TICK_S)
-        status = os.fstat(descriptor)
-    return status
-
-
 def _look(entry: Entry) -> os.stat_result:
     """Return the status of what has the file's name now; it may be another file."""
     try:
@@ -200,17 +222,8 @@ def _look(entry: Entry) -> os.stat_result:
 
 def _check_listed(entry: Entry, status: os.stat_result) -> None:
     """Raise ChangedError unless a file has the size and the time that its listing recorded."""
-    if status.st_size != entry.size:
-        raise ChangedError(
-            f"{entry.uri}: has {status.st_size} bytes, {entry.size} when it was listed: it changed"
-        )
-    if entry.mtime is not None and _written(status) != entry.mtime:
-        now, then = f"{_written(status):{TIME}}", f"{entry.mtime:{TIME}}"
-        raise ChangedError(f"{entry.uri}: last written {now}, {then} when it was listed: it changed")
-
-
-def _written(status: os.stat_result) -> datetime:
-    return datetime.fromtimestamp(status.st_mtime, UTC)
+    if change := difference(entry, status):
+        raise ChangedError(f"{entry.uri}: {change}")
 
 
 def _read(source: BinaryIO, entry: Entry) -> bytes:

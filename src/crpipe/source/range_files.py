@@ -6,28 +6,30 @@ import asyncio
 import posixpath
 from collections import Counter
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from crpipe.campaign.raw_files import natural_key
 from crpipe.campaign.simulators import generated_entries, open_simulator
+from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, ListingError
+from crpipe.core.ranges import Range
 from crpipe.core.text import NullProgress
 from crpipe.source.positions import natural_order, shown
 from crpipe.source.sources import open_source
-from crpipe.source.uris import WEB, Kind, host_and_path, place_of, scheme_of
+from crpipe.source.uris import WEB, Kind, SourcePattern, host_and_path, place_of, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
     from pathlib import Path
 
     from crpipe.campaign.raw_files import Entry
-    from crpipe.core.ranges import Range
+    from crpipe.config.loading import Config
     from crpipe.core.text import Progress
     from crpipe.source.positions import RecordedPositions
     from crpipe.source.retries import Deadline
     from crpipe.source.sources import Source
-    from crpipe.source.uris import RangeSource, SourceOptions, SourcePattern
+    from crpipe.source.uris import RangeSource, SourceOptions
 
 Answer = TypeVar("Answer")
 
@@ -276,6 +278,23 @@ def read_list(path: Path) -> list[str]:
         raise ConfigError(f"source.files: {path} cannot be read ({reason}); name an existing file") from error
     uris = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
     return [uri if "://" in uri else str(path.parent.absolute() / uri) for uri in uris]
+
+
+def are_copied(config: Config, name: str) -> bool:
+    """Return whether a range's files are copied; those of this machine with copy_local or convert."""
+    pattern, source = SourcePattern.of(config), config.source
+    if source.copy_local or source.convert or pattern.kind is Kind.SIMULATED:
+        return True
+    if not source.files:
+        return scheme_of(source.uri) != "file"
+    one = Range.parse(name) if pattern.kind is Kind.RANGE_LISTS else None
+    return any(scheme != "file" for scheme in _schemes(pattern.list_file(one)))
+
+
+@cache
+def _schemes(path: Path) -> set[str]:
+    """Return the schemes in a list of files; none of a list that is not there."""
+    return {scheme_of(uri, "source.files") for uri in read_list(path)} if is_present(path) else set()
 
 
 def relative(files: Sequence[str]) -> list[str]:

@@ -72,7 +72,7 @@ def open_source(
         return RemoteSource(options, scheme, host, deadline)
     from crpipe.source.local import LocalSource  # noqa: PLC0415
 
-    return contextlib.nullcontext(LocalSource())
+    return contextlib.nullcontext(LocalSource(in_place=options.in_place))
 
 
 def open_copier(

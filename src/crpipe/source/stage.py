@@ -1,9 +1,10 @@
-"""Stage one range: verified copies of the files in its manifest, next to the results."""
+"""Stage one range: verified copies of the files in its manifest, or links to those that are read in place."""
 
 from __future__ import annotations
 
 import contextlib
 import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from crpipe.campaign.raw_files import SERVER_ONLY, StagedFile, lease_folder, read_manifest, write_staged
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 def stage_range(campaign: Campaign, name: str, progress: Progress) -> None:
     """Make a verified copy of every file in the range's manifest, then write the staged table.
 
+    Of a file of this machine it is a link, unless ``source.copy_local`` asks for a copy: the split reads it.
     Copies that an earlier attempt verified are kept; of a finished range nothing is copied. Raise DiskError
     before the first byte when they cannot fit, LeaseError when another job stages the range, TransferError
     naming the file that cannot be copied (under ``source.on_bad_file: quarantine``: when too many cannot),
@@ -45,7 +47,7 @@ def stage_range(campaign: Campaign, name: str, progress: Progress) -> None:
     refuse_links(raw, raw)
     refuse_links(claim.parent, claim)
     with lease(claim, say=progress.message):
-        options = SourceOptions.of(campaign.config)
+        options = _options(campaign)
         entries = add_listed(options, entries, f"range {name}", progress, name)
         copies = Copies(raw, entries, options, _rules(campaign, name), progress)
         if copies.done:
@@ -73,6 +75,12 @@ def stage_range(campaign: Campaign, name: str, progress: Progress) -> None:
             f"warning: {name}: {by_size} of {len(entries)} files are verified by their size only: the "
             "source names no checksum for them; source.require_checksum refuses such files"
         )
+
+
+def _options(campaign: Campaign) -> SourceOptions:
+    source = campaign.config.source
+    in_place = not (source.copy_local or source.convert)  # the command's outputs are known by its copies
+    return replace(SourceOptions.of(campaign.config), in_place=in_place)
 
 
 def _rules(campaign: Campaign, name: str) -> CopyRules:
@@ -109,7 +117,8 @@ def _check_disk(campaign: Campaign, name: str, needed: int) -> None:
     check_free_space(raw.parent, needed, label)
     taken = tree_bytes(raw)
     ranges = (path for path in raw.parent.iterdir() if path.is_dir() and path != lease_folder(raw).parent)
-    taken += sum(_claimed(campaign.paths.manifest(other.name), other) for other in ranges if other != raw)
+    options, paths = _options(campaign), campaign.paths
+    taken += sum(_claimed(options, paths.manifest(each.name), each) for each in ranges if each != raw)
     if needed and taken + needed > (budget := campaign.raw_budget(tree_bytes(raw.parent))):
         asked = campaign.config.source.disk_budget_gib
         share = "source.disk_budget_gib" if asked else "source.disk_budget_gib: 0, most of what is free"
@@ -120,14 +129,15 @@ def _check_disk(campaign: Campaign, name: str, needed: int) -> None:
         )
 
 
-def _claimed(manifest: Path, folder: Path) -> int:
+def _claimed(options: SourceOptions, manifest: Path, folder: Path) -> int:
     """Return the bytes that a range's raw copies take, or will take once a job that still copies is done."""
-    promised = sum(entry.size or 0 for entry in read_manifest(manifest)) if is_present(manifest) else 0
+    promised = options.copied_bytes(read_manifest(manifest)) if is_present(manifest) else 0
     return max(promised, tree_bytes(folder))
 
 
 def _summary(name: str, copies: Copies) -> str:
-    ways = [proof.verified for proof in copies.done.values()]
+    in_place = "the split, which reads them where they are"
+    ways = [proof.verified if proof.checksum else in_place for proof in copies.done.values()]
     counts = ", ".join(f"{ways.count(way)} by {way}" for way in sorted(set(ways)))
     aside = f"; {len(copies.bad)} set aside" if copies.bad else ""
     return f"{name}: {len(copies.done)} files staged, verified: {counts or 'none'}{aside}"

@@ -16,9 +16,10 @@ from crpipe.core.errors import ConfigError
 from crpipe.core.ranges import PATTERN, Range
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from typing import Self
 
+    from crpipe.campaign.raw_files import Entry
     from crpipe.config.loading import Config
 
 FEDERATIONS = ("pelican", "osdf")
@@ -113,6 +114,7 @@ class SourceOptions:
 
     concurrency: files copied at once. attempts: tries for each file. deadline_s: longest time of one job.
     simulator: ``module:Name`` of what makes the files of ``synthetic://``, with its options and seed.
+    in_place: whether files of this machine are read where they are, not copied.
     """
 
     concurrency: int = 16
@@ -125,6 +127,7 @@ class SourceOptions:
     simulator: str = ""
     simulator_options: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 1
+    in_place: bool = False
 
     @classmethod
     def of(cls, config: Config) -> Self:
@@ -141,6 +144,12 @@ class SourceOptions:
             simulator=source.simulator,
             simulator_options=config.options("simulator") if config.simulates() else {},
             seed=config.seed,
+        )
+
+    def copied_bytes(self, entries: Iterable[Entry]) -> int:
+        """Add up the known sizes of files that are copied, and not read in place."""
+        return sum(
+            each.size or 0 for each in entries if not (self.in_place and scheme_of(each.uri) == "file")
         )
 
     def requires_checksum(self, uri: str) -> bool:

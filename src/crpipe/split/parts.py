@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from crpipe.campaign.duplicates import refuse_twins
-from crpipe.campaign.raw_files import STAGED, check_present, natural_key, read_manifest, read_ready
+from crpipe.campaign.raw_files import STAGED, natural_key, read_manifest, read_ready
+from crpipe.campaign.raw_proofs import check_present
 from crpipe.campaign.records import ChosenThreshold
 from crpipe.campaign.split_record import TABLE, SplitRecord
 from crpipe.config.combinations import check_file_numbers

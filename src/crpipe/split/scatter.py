@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from crpipe.campaign.raw_files import RawFile, check_present, check_unchanged, confirmed
+from crpipe.campaign.raw_proofs import check_present, confirmed, proved
 from crpipe.core.causes import MachineWatch
 from crpipe.core.errors import FormatError
-from crpipe.core.files import drop_page_cache
 from crpipe.core.paths import DESTINATIONS
 from crpipe.events.batch import Events, offsets
 from crpipe.events.histograms import add_up, count_columns
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from crpipe.campaign.raw_files import RawFile
     from crpipe.campaign.readers import CheckedReader, ReaderChoice
     from crpipe.events.histograms import Binning, Histogram
     from crpipe.events.layout import Layout
@@ -187,13 +187,12 @@ def _scatter(task: Task) -> ScatterResult:
         ):
             for file in task.files:
                 working_on(task.raw / file.ready.path)
-                check_unchanged(task.raw, file)
-                try:
-                    read = partial(_scatter_file, task, file, reader, spill, numbers, sample)
-                    report, batches, counted = confirmed(task.raw, file, read)
-                except FormatError as error:
-                    report, batches, counted = FileReport(file, bad=str(error)), [], {}
-                drop_page_cache(task.raw / file.ready.path)  # it is not read again
+                with proved(task.raw, file) as proof:
+                    try:
+                        read = partial(_scatter_file, task, proof, reader, spill, numbers, sample)
+                        report, batches, counted = confirmed(task.raw, proof, read)
+                    except FormatError as error:
+                        report, batches, counted = FileReport(proof, bad=str(error)), [], {}
                 reports.append(report)
                 histograms = add_up([histograms, counted])
                 for batch in batches:

@@ -15,13 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crpipe.campaign.code import accepted_code, record_data_code
-from crpipe.campaign.raw_files import (
-    STAGED,
-    RawFile,
-    count_source_files,
-    lease_folder,
-    read_ready,
-)
+from crpipe.campaign.raw_files import STAGED, RawFile, count_source_files, lease_folder, read_ready
+from crpipe.campaign.raw_proofs import describe_replaced, with_checksum
 from crpipe.campaign.records import SplitKey
 from crpipe.campaign.split_record import (
     BULK_SHARDS,
@@ -101,7 +96,7 @@ class _SplitContext:
 
     @property
     def raw(self) -> Path:
-        """Directory of the raw copies."""
+        """Directory of the raw copies, or of links to the raw files."""
         return self.campaign.paths.raw(self.name)
 
     @property
@@ -127,7 +122,7 @@ class _SplitContext:
 
 
 def split_range(campaign: Campaign, name: str, progress: Progress, *, accept_code: bool = False) -> None:
-    """Split a staged range and delete its raw files; a finished range is adopted, whatever is staged.
+    """Split a staged range and delete its raw copies; a finished range is adopted, whatever is staged.
 
     accept_code: whether the reader may have other code than for the ranges before, which the ledger notes.
     Safe to kill at any moment and to run again. Raise FormatError for a bad file or an invalid event that
@@ -149,8 +144,10 @@ def split_range(campaign: Campaign, name: str, progress: Progress, *, accept_cod
             files, careful = read_ready(paths, config.source, name), _was_killed(record, progress)
             run = _SplitContext(campaign, name, progress, parts, threshold, files, careful)
             check_unique(files, staged)
+            if record.rows():  # they must be the files that it was made from, before it is made again
+                run = replace(run, files=[with_checksum(run.raw, file) for file in files])
             if not record.has_key(run.key):
-                record.refuse_other_files(files)
+                record.refuse_other_files(run.files)
             record_data_code(campaign, name, progress.message, accept=accept_code)
             _split(run)
         publish_outputs(record.folder, _outputs(paths, name))
@@ -194,6 +191,10 @@ def _split(run: _SplitContext) -> None:
     reports += [report for each in scattered for report in each.files]
     _check_some_left(run, reports)
     reports.sort(key=lambda report: report.file.number)
+    read = {report.file.number: report.file for report in reports}
+    listed, run = run.files, replace(run, files=[read.get(file.number, file) for file in run.files])
+    if changed := describe_replaced(listed, run.files):
+        run.progress.message(f"warning: {run.name}: {changed}")
     aside = [file for file in run.files if file.state != STAGED]
     layout = run.campaign.layout
     ledger = make_ledger(
@@ -206,7 +207,7 @@ def _split(run: _SplitContext) -> None:
         threshold=run.threshold,
         empty=0,  # known from the histogram
         source_files=count_source_files(run.record.listing),
-        notes=sorted(reader.notes) or None,
+        notes=sorted(filter(None, [*reader.notes, changed])) or None,
         code=accepted_code(run.campaign.paths.data_code()),
     )
     ledger = replace(ledger, repeated=count_repeated(run.spills, run.files, layout, run.progress))
@@ -246,7 +247,7 @@ def _totals(
     counted = in_order(count, staged, 1, notes=run.spills / NOTES, spawn=run.careful)
     for file, count_or_fault in zip(staged, counted, strict=True):
         if isinstance(count_or_fault, str):
-            bad.append(scatter.FileReport(file, bad=count_or_fault))
+            bad.append(scatter.FileReport(with_checksum(run.raw, file), bad=count_or_fault))
             _check_quarantine(run, bad)
         else:
             totals[file.number] = count_or_fault

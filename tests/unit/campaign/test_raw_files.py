@@ -12,8 +12,6 @@ from crpipe.campaign.raw_files import (
     StagedFile,
     Verification,
     check_paths,
-    check_present,
-    check_unchanged,
     count_listed,
     far_fewer,
     read_manifest,
@@ -21,6 +19,7 @@ from crpipe.campaign.raw_files import (
     write_manifest,
     write_staged,
 )
+from crpipe.campaign.raw_proofs import check_present, check_unchanged
 from crpipe.core.errors import DataError, SourceError
 
 

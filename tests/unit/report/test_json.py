@@ -46,7 +46,7 @@ PLAN = {
     "exact": None,
     "batch_events": None,
     "steps_per_link": None,
-    "disk": {"raw", "splitting", "shards", "more_at_peak", "budget", "free"},
+    "disk": {"raw", "saved", "splitting", "shards", "more_at_peak", "budget", "free"},
     "hours": {"training", "data", "events_per_s", "measured_in"},
     "jobs": None,
     "notes": None,

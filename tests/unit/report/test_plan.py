@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from campaign_files import EVENTS, LAYOUT, CampaignFiles
@@ -56,13 +58,19 @@ def test_a_range_with_far_fewer_files_than_the_others_is_warned_about(tmp_path):
 
 
 def test_the_peak_counts_ranges_staged_ahead_and_the_shards_of_all(tmp_path):
-    files = CampaignFiles(tmp_path, ranges=4, overrides=("source.prefetch_ranges=3",))
+    copied = ("source.prefetch_ranges=3", "source.copy_local=true")
+    files = CampaignFiles(tmp_path, ranges=4, overrides=copied)
     for index in range(4):
         files.listed(index)
     peak = peak_disk(files.campaign, volume_of(files), Ratios(0.5, 0.1, 2.0))
     assert (peak.raw, peak.spills, peak.shards) == (3 * RAW, 6 * RAW, round(0.6 * 4 * RAW))
     assert peak.more == peak.raw + peak.spills + peak.shards - peak.taken
     assert "temporary files of 3 ranges" in words(files)
+    in_place = CampaignFiles(tmp_path, ranges=4, overrides=copied[:1])
+    assert peak_disk(in_place.campaign, volume_of(files), Ratios(0.5, 0.1, 2.0)) == replace(
+        peak, raw=0, saved=3 * RAW
+    )
+    assert "none, files are read where they are (source.copy_local); saved: " in words(in_place)
 
 
 def test_ratios_are_measured_in_the_ranges_that_are_split(tmp_path):
@@ -80,7 +88,7 @@ def test_ratios_are_measured_in_the_ranges_that_are_split(tmp_path):
 
 
 def test_what_does_not_fit_is_warned_about(tmp_path):
-    files = CampaignFiles(tmp_path, ranges=2)
+    files = CampaignFiles(tmp_path, ranges=2, overrides=("source.copy_local=true",))
     files.listed(0, size=10**15)
     assert "raw copies exceed their budget" in words(files)
     assert "does not fit on the disk" in words(files)

@@ -196,7 +196,7 @@ def test_files_that_the_list_lacks(configure, name, sums):
 
 
 def test_copies_of_before_are_compared_with_a_list_that_came_later(configure, name, sums):
-    staged(configure(), name)
+    staged(configure(copy_local=True), name)
     path = configure().paths().staged(str(name))
     path.unlink()
     told = Told()
@@ -208,7 +208,7 @@ def test_copies_of_before_are_compared_with_a_list_that_came_later(configure, na
 
 
 def test_the_staged_table_of_one_campaign_is_the_list_of_another(configure, name, tmp_path):
-    staged(configure(), name)
+    staged(configure(copy_local=True), name)
     table = configure().paths().staged(str(name)).rename(tmp_path / "kept.parquet")
     rows = staged(configure(checksums=str(table)), name)
     assert {(row["verified"], row["algorithm"]) for row in rows.values()} == {("listed-checksum", "crc32c")}

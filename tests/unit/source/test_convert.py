@@ -143,7 +143,7 @@ def test_the_state_of_a_range_and_its_check_know_the_step(made):
         Journal(campaign.paths.data_journal()).add(what, verb="convert", range=NAME)
 
     campaign.stage()
-    whole = "not split yet; the raw copies are whole, or named above"
+    whole = "not split yet; the raw files are as they were then, or named above"
     assert looked() == ("staged", 4, f"staged, {whole}")
     journal("start")
     assert looked()[0] == "converting"

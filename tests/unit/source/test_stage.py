@@ -2,6 +2,7 @@ import multiprocessing
 import os
 import signal
 import time
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,6 +27,12 @@ from crpipe.source.stage import stage_range
 from named import READERS
 from opened import opened
 from told import Told
+
+
+@pytest.fixture
+def configure(configure):
+    """Make a configuration whose files are copied; those that are read in place are in test_in_place.py."""
+    return partial(configure, copy_local=True)
 
 
 def staged(config, name, progress=None):

@@ -96,7 +96,7 @@ def test_invalid_events_are_rejected_with_row_and_reason(tmp_path):
     events = make_hits([1, 2, 3])
     events.items[1, 1] = -1
     path = write_events(tmp_path / "0.npz", events)
-    file = RawFile(0, "0.npz", "", path.stat().st_size, STAGED, "", "", "", "")
+    file = RawFile(0, "0.npz", "", path.stat().st_size, STAGED, "", "", "crc32c", "")
     (report,) = scatter(Task(0, tmp_path, tmp_path, (file,), task.rules)).files
     assert report.rejected == [(1, "hits[0]: charge is -1.0, not within 0 to 1000000 pe", 2)]
     assert report.events[REJECTED] == 1
@@ -105,7 +105,7 @@ def test_invalid_events_are_rejected_with_row_and_reason(tmp_path):
 def test_nothing_is_kept_of_a_bad_file(tmp_path):
     task = task_of(tmp_path, [1, 20], [3], [5, 30])
     (tmp_path / "1.npz").write_bytes(b"no")
-    files = [task.files[0], RawFile(1, "1.npz", "", 2, STAGED, "", "", "", ""), task.files[2]]
+    files = [task.files[0], RawFile(1, "1.npz", "", 2, STAGED, "", "", "crc32c", ""), task.files[2]]
     done = scatter(Task(0, tmp_path, tmp_path, tuple(files), RULES))
     assert ["1.npz: no .npz file" in report.bad for report in done.files] == [False, True, False]
     assert {*destinations(tmp_path)[SOURCE_FILE].to_pylist()} == {0, 2}
