@@ -25,14 +25,14 @@ EMPTY_NAMES = frozenset(("found", "made", "told", "own", "place"))
 # Modules and lines of each room, at most; a commit that needs more says for what. The aim is 38,000 lines.
 BUDGET = {
     "core": (11, 2685),
-    "config": (7, 1585),
+    "config": (7, 1590),
     "events": (12, 1955),
     "campaign": (12, 2605),
     "source": (27, 6545),
     "split": (14, 3655),
     "loading": (5, 1145),
     "report": (23, 5635),
-    "train": (18, 4505),
+    "train": (19, 4630),
     "inference": (15, 3265),
     "statistics": (6, 870),
     "check": (7, 1700),
