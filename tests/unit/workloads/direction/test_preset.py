@@ -4,13 +4,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import yaml
 
 from crpipe.config.loading import load_config
 from crpipe.setup.compatibility import check_fit
+from crpipe.workloads.direction import FlatTransformer, FlatTransformerOptions
+from directions import make_places
 
 CONFIG = Path(__file__).parents[4] / "config"
 PRESET = CONFIG / "presets" / "direction.yaml"
+
+
+BEST = CONFIG / "presets" / "iceaggr-best.yaml"
+TRY = CONFIG / "iceaggr-try.yaml"
 
 
 def mle_bench():
@@ -37,6 +44,29 @@ def test_reader_and_workload_of_the_preset_fit_together(tmp_path):
     keys = ["source.uri=/kaggle/batch_{number}.parquet", f"results={tmp_path}", f"runs={tmp_path}"]
     keys += [f"source.tables.{name}=/kaggle/{name}" for name in ("meta", "geometry")]
     check_fit(load_config([CONFIG / "config.yaml", PRESET], keys))
+
+
+def test_the_best_network_of_iceaggr_has_its_size_and_trains_on_its_files():
+    """4,985,103 weights there, and here one more: the concentration of the regression's vectors."""
+    config = load_config([CONFIG / "config.yaml", PRESET, BEST])
+    first = config.chain(has_outliers=True).links[0]
+    assert (len(first.ranges), first.ranges[-1]) == (131, "0000651-0000655")
+    assert config.split.validation_files == ("0000651-0000655",)
+    workload = FlatTransformer(FlatTransformerOptions(**config.options()))
+    workload.places = make_places()
+    assert sum(map(torch.numel, workload.model().parameters())) == 4_985_103 + 1
+
+
+def test_what_make_tries_of_it_has_200_steps_of_the_same_network():
+    demo = CONFIG / "direction-demo.yaml"
+    best, tried = (
+        load_config([CONFIG / "config.yaml", *files]) for files in ([PRESET, BEST], [demo, BEST, TRY])
+    )
+    assert {name: (value, best.options()[name]) for name, value in tried.options().items()} == {
+        name: (value, value) for name, value in best.options().items()
+    } | {"rotations": (4, 1)}
+    events = 2 * tried.options("simulator")["events_per_file"] * (1 - tried.split.validation_fraction)
+    assert 200 <= events * tried.train.passes_per_link / tried.load.batch_size < 220
 
 
 def test_the_test_files_are_those_of_mle_bench(tmp_path):

@@ -1,0 +1,55 @@
+"""The networks that iceaggr's users know: killed while they train, they end in the same bytes."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from test_direction import SETTINGS
+
+from crpipe.workloads.direction.simulator.files import kaggle_folder
+from crpipe.workloads.direction.simulator.options import NeutrinoTelescopeOptions
+from kills import check_killed_in_training
+from outside.lab import Lab
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.slow]
+
+PRESET = Path(__file__).parents[2] / "config" / "presets" / "iceaggr-best.yaml"
+MODELS = {
+    "FlatTransformer": yaml.safe_load(PRESET.read_text())["model"],
+    "HierarchicalTransformer": {"width": 32, "layers": 1, "pulse_layers": 1, "heads": 2, "dropout": 0.1},
+}
+TRAIN = {"validate_every": 0, "monitor": "", "passes_per_link": 2, "snapshot_steps": 2}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def finished(request, tmp_path_factory):
+    """A campaign of two links of some steps, over two files of pulses."""
+    name = f"crpipe.workloads.direction:{request.param}"
+    changes = {
+        "ranges": {"first": 1, "last": 2, "size": 1},
+        "split": {
+            "outlier_above": 1_000_000,
+            "validation_fraction": 0,
+            "validation_files": ["batch_2.parquet"],
+        },
+        "load": {"batch_size": 16, "max_items": 2000},
+        "train": {**SETTINGS["train"], **TRAIN, "workload": name},
+        "model": MODELS[request.param],
+        "evaluate": {"events": 40, "batch_events": 20},
+    }
+    lab = Lab.begin(tmp_path_factory.mktemp("models") / "campaign", SETTINGS | changes)
+    kaggle_folder(NeutrinoTelescopeOptions(events_per_file=60), 1, range(1, 3), lab.folder / "kaggle")
+    lab.snakemake("train_all")
+    return lab
+
+
+def test_killed_in_training_it_ends_in_the_same_bytes(finished, tmp_path):
+    check_killed_in_training(finished, tmp_path)
+
+
+def test_its_contract_holds_and_it_learns_a_batch(finished):
+    """``plan --probe`` calls every method, and overfits one batch."""
+    assert finished.say("plan", "--probe", "--steps", "12")
+    receipt = json.loads(next(iter(finished.run.glob("ranges/*-0000002.json"))).read_text())
+    assert (receipt["skipped"], receipt["step"]) == (0, 8)
