@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from test_direction import SETTINGS
 
 from crpipe.workloads.direction.simulator.files import kaggle_folder
 from crpipe.workloads.direction.simulator.options import NeutrinoTelescopeOptions
@@ -19,25 +18,35 @@ MODELS = {
     "FlatTransformer": yaml.safe_load(PRESET.read_text())["model"],
     "HierarchicalTransformer": {"width": 32, "layers": 1, "pulse_layers": 1, "heads": 2, "dropout": 0.1},
 }
-TRAIN = {"validate_every": 0, "monitor": "", "passes_per_link": 2, "snapshot_steps": 2}
+SETTINGS = {
+    "run": "first",
+    "source": {
+        "uri": "kaggle/train/batch_{number}.parquet",
+        "reader": "crpipe.workloads.direction.reading.kaggle:KaggleFiles",
+        "tables": {"meta": "kaggle/train_meta.parquet", "geometry": "kaggle/sensor_geometry.csv"},
+    },
+    "ranges": {"first": 1, "last": 2, "size": 1},
+    "split": {"outlier_above": 1_000_000, "validation_fraction": 0, "validation_files": ["batch_2.parquet"]},
+    "load": {"batch_size": 16, "max_items": 2000},
+    "train": {
+        "ranges_per_link": 0,
+        "passes": 2,
+        "passes_per_link": 2,
+        "schedule": {"shape": "one_cycle"},
+        "snapshot_steps": 2,
+        "log_steps": 1,
+        "threads": 1,
+        "device": "cpu",
+    },
+    "resources": {job: {"cpus": 1, "mem_mb": 2000} for job in ("stage", "split", "train", "evaluate")},
+}
 
 
 @pytest.fixture(scope="module", params=MODELS)
 def finished(request, tmp_path_factory):
     """A campaign of two links of some steps, over two files of pulses."""
-    name = f"crpipe.workloads.direction:{request.param}"
-    changes = {
-        "ranges": {"first": 1, "last": 2, "size": 1},
-        "split": {
-            "outlier_above": 1_000_000,
-            "validation_fraction": 0,
-            "validation_files": ["batch_2.parquet"],
-        },
-        "load": {"batch_size": 16, "max_items": 2000},
-        "train": {**SETTINGS["train"], **TRAIN, "workload": name},
-        "model": MODELS[request.param],
-        "evaluate": {"events": 40, "batch_events": 20},
-    }
+    train = SETTINGS["train"] | {"workload": f"crpipe.workloads.direction:{request.param}"}
+    changes = {"train": train, "model": MODELS[request.param]}
     lab = Lab.begin(tmp_path_factory.mktemp("models") / "campaign", SETTINGS | changes)
     kaggle_folder(NeutrinoTelescopeOptions(events_per_file=60), 1, range(1, 3), lab.folder / "kaggle")
     lab.snakemake("train_all")
