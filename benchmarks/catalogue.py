@@ -84,6 +84,12 @@ BENCHMARKS = {
         programs=("xrootd", "curl"),
         minutes=4,
     ),
+    "small": _entry(
+        "small:small",
+        "a small campaign from raw files to the report, beside a plain script",
+        small={"rounds": 1},
+        minutes=8,
+    ),
     "planning": _entry(
         "workflow.startup:planning",
         "a dry run of the workflow, beside a bare one",

@@ -9,9 +9,11 @@ their gradients. The step in float32 is also compared with what the processor an
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import os
+import subprocess
 import sys
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
@@ -32,7 +34,7 @@ from crpipe.workloads.muons.layout import BUNDLES
 from crpipe.workloads.muons.models import gan as muon_gan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from benchmarks.runner import Run
 
@@ -243,11 +245,12 @@ def sides_of(given: dict[str, Any], clone: Path | None) -> list[Side]:
     """List crpipe in each of its ways, and the earlier system."""
     sides, threads = [], given["threads"]
     work = f"{__name__}:side"
+    asleep = {"OMP_WAIT_POLICY": "PASSIVE"}  # as crpipe's commands have it
     for precision in ("float32", "bfloat16"):
         for name, narrow in ((OURS, {}), (EQUAL, {"hidden": EQUAL_HIDDEN})):
             more = {**given, **narrow, "precision": precision}
             end = "" if precision == "float32" else ", bfloat16"
-            sides.append(Side(name + end, work, more))
+            sides.append(Side(name + end, work, more, environment=asleep))
             if threads > 1:
                 title = f"{name}{end}, {threads} processes"
                 sides.append(Side(title, work, more | {"threads": 1}, ranks=threads))
@@ -261,11 +264,30 @@ def training(
     threads: int = torch.get_num_threads(),
     scale: float = 1.0,
     clock: str = "wall",
+    load: int = 0,
 ) -> None:
     """Compare the steps of both settings.
 
-    scale: share of the settings' batches. clock: cpu for a machine that others use, with one thread.
+    scale: share of the settings' batches. clock: cpu for a machine that others use, with one thread. load:
+    processes that compute beside them all the time.
     """
+    with busy(load):
+        _training(run, rounds, threads, scale, clock)
+
+
+@contextlib.contextmanager
+def busy(load: int) -> Iterator[None]:
+    """Run so many endless loops beside the block."""
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(load)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def _training(run: Run, rounds: int, threads: int, scale: float, clock: str) -> None:
     clone = run.peer(PEER)
     limits = once(f"{__name__}:measured_machine", {"threads": threads}).answer
     print(f"{threads} threads: {limits[0] / 1e9:.0f} GFLOP/s, {limits[1] / 1e9:.0f} GB/s")
@@ -283,8 +305,10 @@ def training(
                 compared = Side(f"{PEER}; {each.name}", "", turns=peer.turns)
                 what = f"training step, {name}"
                 faster = run.faster(what, each, compared, by=clock, goal=setting.goal)
-            rows.append([each.name, median, len(events) / median, len(events.items) / median, faster])
-        show(name, ["", "s a step", "events/s", "muons/s", f"faster than {PEER} by"], rows)
+            cpu = 1e6 * each.median("cpu") / len(events)
+            rows.append([each.name, median, len(events) / median, len(events.items) / median, cpu, faster])
+        titles = ["", "s a step", "events/s", "muons/s", "CPU µs an event", f"faster than {PEER} by"]
+        show(name, titles, rows)
         for each in sides:
             if each.name in (OURS, EQUAL):  # the machine's peak is that of float32
                 more = {**each.arguments, "limits": limits, "seconds": each.median(clock)}

@@ -182,8 +182,9 @@ if SETTINGS.packs:
     keep_campaign_here()
     if workflow.is_main_process and SETTINGS.ranges.last == "auto":
         tell_nodes_the_count()
+OUTDATED = outdated(CAMPAIGN) if workflow.is_main_process else []
 if workflow.is_main_process:
-    rerun_jobs(outdated(CAMPAIGN))
+    rerun_jobs(OUTDATED)
 # Snakemake follows the chain from its end by recursion where nothing led it along the beginning.
 sys.setrecursionlimit(max(sys.getrecursionlimit(), 1000 + 30 * len(LINKS)))
 BULK = [link.name for link in CAMPAIGN.chain.links if link.ranges]
@@ -313,7 +314,20 @@ def training_options(wildcards, resources):
         SETTINGS.plugin(each).startswith("crpipe.") for each in ("reader", "model")
     )
     first = "--probe" if foreign and wildcards.get("link") == LINKS[0] else ""
-    return f"{first} {deadline(wildcards, resources)}".strip()
+    return f"{first} {deadline(wildcards, resources) or ahead()}".strip()
+
+
+def ahead():
+    """Return the option with which a job here also trains the next links, where that takes seconds.
+
+    Only where the whole chain is asked for, and no shard is made again.
+    """
+    targets = {"all", "train_all", "train_outliers", "evaluation", "progress"}
+    again = workflow.dag_settings.forcerun or workflow.dag_settings.forceall
+    alone = SETTINGS.train.nodes * SETTINGS.train.processes_of_node == 1
+    here = not workflow.remote_exec and not workflow.non_local_exec
+    wanted = targets & set(asked_for()) and not workflow.dag_settings.until
+    return "--ahead" if here and alone and wanted and not (again or OUTDATED) else ""
 
 
 def deadline(wildcards, resources):

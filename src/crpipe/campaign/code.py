@@ -9,10 +9,11 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.machinery import EXTENSION_SUFFIXES
-from importlib.metadata import packages_distributions, version
+from importlib.metadata import Distribution, distributions
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -103,12 +104,20 @@ def code_of(name: str) -> Code | None:
     spec = find_spec(package)
     if spec is None:
         return None
-    distributions = sorted({*packages_distributions().get(package, ())})
-    named = ", ".join(f"{each} {version(each)}" for each in distributions)
+    holders = (each for each in distributions() if _has(each, package))
+    named = ", ".join(sorted({f"{each.name} {each.version}" for each in holders}))
     hashed = hashlib.sha256()
     for module, path in sorted(_modules(name.partition(":")[0], spec).items()):
         hashed.update(f"{module}\0{sha256(path)}\n".encode())
     return Code(name=name, distribution=named, sha256=hashed.hexdigest())
+
+
+def _has(distribution: Distribution, package: str) -> bool:
+    """Return whether a distribution holds a package: ``packages_distributions`` takes ten times as long."""
+    if names := distribution.read_text("top_level.txt"):
+        return package in names.split()
+    files = distribution.read_text("RECORD") or ""
+    return re.search(rf"^{re.escape(package)}(/|\.[^/\n]*,)", files, re.MULTILINE) is not None
 
 
 def _modules(name: str, package: ModuleSpec) -> dict[str, Path]:

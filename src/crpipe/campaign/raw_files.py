@@ -175,11 +175,6 @@ def check_paths(paths: Iterable[str]) -> str:
     return ""
 
 
-def count_ways(files: Iterable[RawFile]) -> dict[str, int]:
-    """Count how staged files were verified, e.g. ``{"source-checksum": 998, "size-only": 2}``."""
-    return dict(sorted(Counter(file.verified for file in files if file.state == STAGED).items()))
-
-
 def count_listed(manifest: Path) -> int:
     """Return the number of files in a manifest, from its footer alone; 0 when it cannot be read."""
     import pyarrow as pa

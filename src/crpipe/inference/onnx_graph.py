@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _WHY = "to export a model as ONNX graphs"
-onnx = require("onnx", extra="export", why=_WHY)
-onnxruntime = require("onnxruntime", extra="export", why=_WHY)
-require("onnxscript", extra="export", why=_WHY)  # torch.onnx imports it
 
 OPSET = 20
 
@@ -56,6 +53,8 @@ class Graph:
 
     def export(self, path: Path) -> float:
         """Write the graph, with equal bytes for equal weights, and check it; return the difference."""
+        for library in ("onnx", "onnxscript", "onnxruntime"):  # torch.onnx imports the first two
+            require(library, extra="export", why=_WHY)
         dimensions = {name: torch.export.Dim(name) for name in self.rows.values()}
         with _quiet(), torch.no_grad():
             program = torch.onnx.export(
@@ -81,6 +80,7 @@ class Graph:
         Return the largest difference, relative to 1 + the value; raise CheckpointError when it is beyond the
         tolerance, or no number.
         """
+        onnxruntime = require("onnxruntime", extra="export", why=_WHY)
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         worst = float(np.max([self._difference(session, inputs) for inputs in self.checks or [self.example]]))
         if not worst <= self.tolerance:

@@ -15,7 +15,6 @@ from crpipe.campaign.raw_files import (
     check_present,
     check_unchanged,
     count_listed,
-    count_ways,
     far_fewer,
     read_manifest,
     read_staged,
@@ -112,16 +111,6 @@ def test_a_table_with_a_path_twice_or_a_bad_one_is_refused(tmp_path, path):
 def test_paths_name_one_file_each_inside_the_directory(paths, words):
     assert words in check_paths(paths)
     assert bool(words) == bool(check_paths(paths))
-
-
-def test_ways_of_verification_are_counted(tmp_path):
-    table = tmp_path / "0000000-0000999.parquet"
-    files = [
-        StagedFile(Entry(f"{number}.h5", "u", 3, None), Verification(3, "0a", "crc32c", way) if way else None)
-        for number, way in enumerate(["source-checksum", "size-only", "source-checksum", ""])
-    ]
-    write_staged(table, files)
-    assert count_ways(read_staged(table)) == {"size-only": 1, "source-checksum": 2}
 
 
 def test_ranges_with_far_fewer_files_are_found(tmp_path):
