@@ -2,7 +2,7 @@
 #              Pelican federation that runs meanwhile on this machine (needs XRootD: it says which packages);
 #              with WORKLOAD=direction the directions of neutrinos instead of muon bundles, with WORKLOAD=xec gammas
 #              in liquid xenon, with WORKLOAD=cascade muon bundles from cascades of hadrons
-# make try-iceaggr   200 steps of the best network of iceaggr on simulated directions; ten minutes on two cores
+# make try-iceaggr   230 steps of the best network of iceaggr on a simulated file; minutes on one core
 # make test    what to run after a change: every step, the errors, the promises and the structure; a few minutes
 # make test-all   the tests that test leaves out: slow ones, and those with the real Snakemake, XRootD and Slurm
 # make check   format, lint, types, the workflow's lint, test and test-all. CI (.ci/run) runs this, test-clean-install
@@ -85,7 +85,7 @@ demo-synthetic: known-demo $(READY)
 	@$(BIN)/crpipe --config config/config.yaml --config $(SETTINGS) report
 	@$(BIN)/crpipe --config config/config.yaml --config $(SETTINGS) summary
 
-# 210 steps of the best network of iceaggr on the demo's files of directions.
+# 230 steps of the best network of iceaggr on a file of the demo of directions.
 try-iceaggr: $(READY)
 	$(BIN)/snakemake train_all --cores 2 --configfile config/direction-demo.yaml config/presets/iceaggr-best.yaml config/iceaggr-try.yaml
 

@@ -70,7 +70,7 @@ def test_every_key_flag_and_script_of_iceaggr_has_one_row_that_says_what_to_writ
     cells = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `")]
     assert {len(row) for row in cells} == {2}
     listed = [span for row in cells for span in SPAN.findall(row[0])]
-    assert len(names) == 65 + 10 + 4
+    assert len(names) == 65 + 15 + 7
     assert [name for name in names if listed.count(name) != 1] == []
     keys = {*(FROZEN / "config-keys.txt").read_text().split()}
     kinds = (FlatTransformerOptions, HierarchicalTransformerOptions)

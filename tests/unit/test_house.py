@@ -39,7 +39,7 @@ BUDGET = {
     "packs": (6, 1455),
     "setup": (6, 1615),
     "author": (2, 470),
-    "workloads": (73, 15310),
+    "workloads": (73, 15315),
     "workflow": (8, 1850),
     "cli": (8, 2610),
     "api": (2, 515),

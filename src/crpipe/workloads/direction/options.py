@@ -52,10 +52,13 @@ class TransformerOptions(DirectionOptions):
     heads: int = option(8, "heads of the attention; they divide the width", ge=1)
     feedforward: int = option(256, "width of the feed-forward networks", ge=8)
     head: int = option(128, "width of the last layer before the direction", ge=8)
-    dropout: float = option(0.0, "share of the attention that is left out in training", ge=0, lt=1)
+    dropout: float = option(
+        0.0, "share of the attention that is left out in training", ge=0, lt=1, later=True
+    )
     residual_scales: bool = option(
         default=False,
         meaning="before each block, scale the tokens and add the first ones, by learned factors",
+        later=True,
     )
 
     @model_validator(mode="after")
@@ -76,6 +79,7 @@ class FlatTransformerOptions(TransformerOptions):
         "linear",
         "what turns the features of a sensor into a token: a linear layer, two with a GELU between them, or "
         "nothing but zeros after the features",
+        later=True,
     )
 
     @model_validator(mode="after")

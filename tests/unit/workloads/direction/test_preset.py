@@ -14,8 +14,6 @@ from directions import make_places
 
 CONFIG = Path(__file__).parents[4] / "config"
 PRESET = CONFIG / "presets" / "direction.yaml"
-
-
 BEST = CONFIG / "presets" / "iceaggr-best.yaml"
 TRY = CONFIG / "iceaggr-try.yaml"
 
@@ -57,6 +55,14 @@ def test_the_best_network_of_iceaggr_has_its_size_and_trains_on_its_files():
     assert sum(map(torch.numel, workload.model().parameters())) == 4_985_103 + 1
 
 
+def test_a_campaign_from_before_its_options_keeps_its_fingerprint():
+    """They are keys only where they are set."""
+    newer = {"model.input", "model.residual_scales", "model.dropout"}
+    usual, best = (load_config([CONFIG / "config.yaml", PRESET, *more]).train_keys() for more in ([], [BEST]))
+    assert newer <= best.keys()
+    assert {*usual} == {*best} - newer
+
+
 def test_what_make_tries_of_it_has_200_steps_of_the_same_network():
     demo = CONFIG / "direction-demo.yaml"
     best, tried = (
@@ -64,8 +70,8 @@ def test_what_make_tries_of_it_has_200_steps_of_the_same_network():
     )
     others = {"rotations": 4, "learning_rate": 1e-3}
     assert tried.options() == best.options() | others
-    events = 2 * tried.options("simulator")["events_per_file"] * (1 - tried.split.validation_fraction)
-    assert 200 <= events * tried.train.passes_per_link / tried.load.batch_size < 220
+    events = tried.options("simulator")["events_per_file"] * (1 - tried.split.validation_fraction)
+    assert 215 <= events * tried.train.passes_per_link / tried.load.batch_size < 230
 
 
 def test_the_test_files_are_those_of_mle_bench(tmp_path):
