@@ -41,7 +41,7 @@ BUDGET = {
     "author": (2, 470),
     "workloads": (73, 15315),
     "workflow": (8, 1850),
-    "cli": (8, 2610),
+    "cli": (8, 2615),
     "api": (2, 515),
     "contract": (12, 1940),
 }

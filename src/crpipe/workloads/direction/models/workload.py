@@ -68,7 +68,6 @@ class DirectionWorkload(Workload, Generic[Options]):
     item_columns = tuple(field.name for field in PULSE)
     needs = ("geometry",)
     fit_events = 20_000
-    calibration_events = 5000
     validation_metrics = (
         Metric("angle_deg", "opening angle", unit="°", ideal=0.0),
         Metric("z_bias", "predicted minus true z", better="near", ideal=0.0),
@@ -77,7 +76,9 @@ class DirectionWorkload(Workload, Generic[Options]):
     def __init__(self, options: Options) -> None:
         super().__init__(options)
         self.optimizer = OptimizerSpec("adam", options.learning_rate, weight_decay=options.weight_decay)
-        self.metrics = METRICS + KAPPA_METRICS * (options.loss == "von_mises_fisher")
+        has_kappa = options.loss == "von_mises_fisher"
+        self.metrics = METRICS + KAPPA_METRICS * has_kappa
+        self.calibration_events = 5000 * has_kappa
         self.places: NDArray[np.float32] = np.zeros((0, 3), np.float32)
         self._model: DirectionModel | None = None
 

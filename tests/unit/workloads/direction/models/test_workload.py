@@ -259,9 +259,11 @@ def test_heads_have_to_divide_the_width():
 
 
 def test_only_an_uncertainty_is_judged_as_one():
-    names = [{metric.name for metric in build(loss=choice)[0].metrics} for choice in LOSSES]
+    workloads = [build(loss=choice)[0] for choice in LOSSES]
+    names = [{metric.name for metric in workload.metrics} for workload in workloads]
     assert names[0] - names[1] == {"kappa_coverage_68", "kappa_coverage_68_quarter_4"}
     assert names[1] < names[0]
+    assert [workload.calibration_events for workload in workloads] == [5000, 0]
 
 
 @pytest.mark.parametrize("rough", [torch.bfloat16, torch.float16])
