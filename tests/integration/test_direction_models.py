@@ -55,10 +55,5 @@ def finished(request, tmp_path_factory):
 
 def test_killed_in_training_it_ends_in_the_same_bytes(finished, tmp_path):
     check_killed_in_training(finished, tmp_path)
-
-
-def test_its_contract_holds_and_it_learns_a_batch(finished):
-    """``plan --probe`` calls every method, and overfits one batch."""
-    assert finished.say("plan", "--probe", "--steps", "12")
-    receipt = json.loads(next(iter(finished.run.glob("ranges/*-0000002.json"))).read_text())
+    receipt = json.loads(next(finished.run.glob("ranges/*-0000002.json")).read_text())
     assert (receipt["skipped"], receipt["step"]) == (0, 8)
