@@ -2,6 +2,7 @@
 #              Pelican federation that runs meanwhile on this machine (needs XRootD: it says which packages);
 #              with WORKLOAD=direction the directions of neutrinos instead of muon bundles, with WORKLOAD=xec gammas
 #              in liquid xenon, with WORKLOAD=cascade muon bundles from cascades of hadrons
+# make try-iceaggr   230 steps of the best network of iceaggr on a simulated file; minutes on one core
 # make test    what to run after a change: every step, the errors, the promises and the structure; a few minutes
 # make test-all   the tests that test leaves out: slow ones, and those with the real Snakemake, XRootD and Slurm
 # make check   format, lint, types, the workflow's lint, test and test-all. CI (.ci/run) runs this, test-clean-install
@@ -69,7 +70,7 @@ DEMO := $(if $(filter-out muons,$(WORKLOAD)),$(WORKLOAD)-)demo
 SETTINGS := config/$(DEMO).yaml
 
 .PHONY: test-file-systems test-faults test-numerics test-htcondor
-.PHONY: demo known-demo demo-synthetic demo-pelican test test-all fuzz nightly test-damages test-kills test-small test-slurm test-htcondor soak audit
+.PHONY: demo try-iceaggr known-demo demo-synthetic demo-pelican test test-all fuzz nightly test-damages test-kills test-small test-slurm test-htcondor soak audit
 .PHONY: golden bench gpu docs test-physics test-jetnet test-clean-install test-container check install clean
 
 demo: demo-$(SOURCE)
@@ -83,6 +84,10 @@ demo-synthetic: known-demo $(READY)
 	$(BIN)/snakemake --configfile $(SETTINGS) --report runs/$(DEMO)/snakemake-report.html --quiet all
 	@$(BIN)/crpipe --config config/config.yaml --config $(SETTINGS) report
 	@$(BIN)/crpipe --config config/config.yaml --config $(SETTINGS) summary
+
+# 230 steps of the best network of iceaggr on a file of the demo of directions.
+try-iceaggr: $(READY)
+	$(BIN)/snakemake train_all --cores 2 --configfile config/direction-demo.yaml config/presets/iceaggr-best.yaml config/iceaggr-try.yaml
 
 demo-pelican: $(READY)
 	$(if $(filter demo,$(DEMO)),,$(error SOURCE=pelican: only with WORKLOAD=muons))

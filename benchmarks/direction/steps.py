@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from crpipe.events.batch import Cursor, Events
 
     Group = tuple[Events, Cursor]
-    Precision = Literal["float32", "bfloat16"]
+    Precision = Literal["float32", "bfloat16", "float16"]
 
 SIZES = {
     "0.5 M": {"width": 128, "layers": 4, "heads": 8, "feedforward": 256, "head": 128},

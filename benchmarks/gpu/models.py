@@ -15,7 +15,7 @@ from benchmarks.runner import Side, once, take_turns
 if TYPE_CHECKING:
     from benchmarks.runner import Run
 
-PRECISIONS = ("float32", "bfloat16")
+PRECISIONS = ("float32", "bfloat16", "float16")
 JUDGING_S = 75.0  # what physics takes besides training: simulation and classifiers
 
 
@@ -31,7 +31,7 @@ def note_steps(run: Run, what: str, sides: list[Side], events: int) -> None:
 
 
 def direction(run: Run, *, device: str = "cuda", small: bool = False) -> None:
-    """Measure both sizes of the flat transformer, at most 128 and 256 sensors, in two precisions."""
+    """Measure both sizes of the flat transformer, at most 128 and 256 sensors, in three precisions."""
     clone = run.peer("iceaggr")
     raw = direction_data.kaggle(run.folder, 400 if small else 4096)
     batch = 16 if small else 1024

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from benchmarks.runner import Run
     from crpipe.train.step import Stepper
 
-PRECISIONS = ("float32", "TF32", "bfloat16")
+PRECISIONS = ("float32", "TF32", "bfloat16", "float16")
 SHAPES = 12  # batches that take turns, each with its own number of muons
 BATCHES = 20  # of an epoch of the loader's points
 PROFILED = 10
@@ -103,7 +103,7 @@ def seconds_of(
 
 
 def steps(run: Run, *, device: str = "cuda", small: bool = False) -> None:
-    """Events/s of whole steps in three precisions, and beside the earlier system's own step."""
+    """Events/s of whole steps in four precisions, and beside the earlier system's own step."""
     place = torch.device(device)
     rounds, repeat = (3, 1) if small else (7, SHAPES)
     clone = run.peer("cr_muons")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from crpipe.events.batch import Cursor, Events
 
     Group = tuple[Events, Cursor]
-    Precision = Literal["float32", "bfloat16"]
+    Precision = Literal["float32", "bfloat16", "float16"]
 
 SIZES: dict[str, dict[str, Any]] = {
     "0.65 M": {},

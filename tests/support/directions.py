@@ -4,7 +4,14 @@ import numpy as np
 import torch
 
 from crpipe.events.batch import Events
-from crpipe.workloads.direction import DeepSet, DeepSetOptions, FlatTransformer, FlatTransformerOptions
+from crpipe.workloads.direction import (
+    DeepSet,
+    DeepSetOptions,
+    FlatTransformer,
+    FlatTransformerOptions,
+    HierarchicalTransformer,
+    HierarchicalTransformerOptions,
+)
 
 SENSORS = 200
 WORKLOADS = {
@@ -12,6 +19,11 @@ WORKLOADS = {
         FlatTransformer,
         FlatTransformerOptions,
         {"width": 16, "layers": 2, "heads": 2, "feedforward": 32, "head": 16},
+    ),
+    "HierarchicalTransformer": (
+        HierarchicalTransformer,
+        HierarchicalTransformerOptions,
+        {"width": 16, "layers": 1, "pulse_layers": 2, "heads": 2, "feedforward": 32, "head": 16},
     ),
     "DeepSet": (DeepSet, DeepSetOptions, {"hidden": 16}),
 }

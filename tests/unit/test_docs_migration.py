@@ -1,4 +1,4 @@
-"""docs/migration.md has every flag of cr_muons, and names keys, verbs and options that exist."""
+"""Every flag of cr_muons and iceaggr has a row, and what the rows name exists."""
 
 import os
 import re
@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from crpipe.workloads.direction import FlatTransformerOptions, HierarchicalTransformerOptions
 from crpipe.workloads.muons import MuonGanOptions
 
 REPOSITORY = Path(__file__).parents[2]
@@ -79,6 +80,24 @@ def test_every_key_exists():
     assert dotted - keys == set()
     whole = {span for _, second in rows() for span in second if "." not in span and " " not in span}
     assert whole <= keys | {*verbs()}
+
+
+def test_every_key_flag_and_script_of_iceaggr_has_one_row_that_says_what_to_write():
+    head, *names = (FROZEN / "iceaggr-keys.txt").read_text().splitlines()
+    page = (REPOSITORY / "docs" / "direction.md").read_text().partition("## Coming from iceaggr")[2]
+    assert f"at {re.search('[0-9a-f]{40}', head)[0][:7]}" in page
+    cells = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    assert {len(row) for row in cells} == {2}
+    listed = [span for row in cells for span in SPAN.findall(row[0])]
+    assert len(names) == 65 + 15 + 7
+    assert [name for name in names if listed.count(name) != 1] == []
+    keys = {*(FROZEN / "config-keys.txt").read_text().split()}
+    kinds = (FlatTransformerOptions, HierarchicalTransformerOptions)
+    keys |= {f"model.{name}" for kind in kinds for name in kind.model_fields}
+    named = {span.split(":")[0] for row in cells for span in SPAN.findall(row[1])}
+    dotted = {name for name in named if re.fullmatch(r"[a-z]+(\.[a-z_]+)+", name)}
+    assert len(dotted) > 30
+    assert dotted - keys == set()
 
 
 def test_every_verb_and_option_exists():

@@ -380,9 +380,11 @@ def _probe(inputs: Sequence[Path], name: str, steps: int, *, anomaly: bool, prof
         from crpipe.contract.probe import check_contract, events_to_probe, refuse_broken, render_outcomes
         from crpipe.inference.probe import probe_batch, render_probe
         from crpipe.setup.compatibility import check_fit
+        from crpipe.train.ranks import find_device, refuse_slow_precision
 
     config = Settings.config()
     check_fit(config)
+    refuse_slow_precision(config.train.precision, find_device(config.train.device))
     campaign = Campaign.open(config)
     batch, case = events_to_probe(campaign, inputs, name)
     outcomes = check_contract(case, Terminal())

@@ -347,7 +347,11 @@ class TrainSection(Section):
         lt=1,
     )
     outlier_epochs: int = key(1, "passes of train_outliers over the consolidated outliers", "train", ge=1)
-    precision: Literal["float32", "bfloat16"] = key("float32", "arithmetic of the forward passes", "train")
+    precision: Literal["float32", "bfloat16", "float16"] = key(
+        "float32",
+        "arithmetic of the forward passes; float16: on GPUs alone, with loss scales, never tried on one",
+        "train",
+    )
     tf32: bool = key(
         False, "float32 matrix products in TF32 on GPUs that have it: faster, 10 bits of mantissa", "train"
     )

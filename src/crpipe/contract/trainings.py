@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from crpipe.train.checkpoints import Saved
 
 KIND = "workload"
-_KEPT = ("workload", "ema_decay", "gradient_clip_norm", "precision", "fresh_batches")
+_KEPT = ("workload", "ema_decay", "gradient_clip_norm", "fresh_batches")  # float32: it trains on a CPU
 _KILLED_AFTER = 4  # steps, of about six; the last snapshot is two steps older
 
 

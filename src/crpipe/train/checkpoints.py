@@ -325,6 +325,7 @@ def problems(state: dict[Any, Any]) -> Iterator[str]:
             f"{kind} holds {each}, no tensor" for each, at in state[kind].items() if not _is_dense(at)
         )
     yield from (f"the share {each} is no number" for each, at in state["shares"].items() if not _is_real(at))
+    yield from _scale_problems(state.get("loss_scales", {}))
     yield from _counter_problems(state["counters"])
     for name, optimizer in state["optimizers"].items():
         if not _is_optimizer(optimizer):
@@ -346,6 +347,14 @@ def _counter_problems(counters: dict[str, Any]) -> Iterator[str]:
     for name in names:
         if name != "cursor" and (type(counters[name]) is not int or counters[name] < 0):
             yield f"the counter {name} is no whole number"
+
+
+def _scale_problems(scales: Any) -> Iterator[str]:
+    for value in scales.values() if isinstance(scales, dict) else [scales]:
+        match value:
+            case [float(scale), float(steps)] if scale > 0 and _is_real(scale + steps):
+                continue
+        yield "a loss scale is no pair of numbers"
 
 
 def _is_plain(value: Any) -> bool:

@@ -281,7 +281,7 @@ class Trainer:
         counters.step += 1
         counters.range_step += 1
         counters.cursor = group[-1][1]
-        self.uncounted.add(counters.step, bad, group)
+        self.uncounted.add(counters.step, bad + self.stepper.overflowed, group)
         self.clock.rate, self.clock.phase_rates = rate, phase_rates
         if len(self.uncounted) >= self.train.log_steps:
             self._count()
@@ -289,10 +289,13 @@ class Trainer:
     def _count(self) -> None:
         """Count the steps since the last call, and report the skipped ones."""
         counters = self.state.counters
-        for step, batches, events in self.uncounted.count(counters, self.clock):
+        for step, batches, events, overflowed in self.uncounted.count(counters, self.clock):
             self._note("skipped", step=step, batches=batches, events=events)
+            among = f"skipped; among its events: {', '.join(events[:3])}"
+            if overflowed:
+                among = "skipped, and its loss scale is halved; this is usual in the first steps of float16"
             self.progress.message(
-                f"step {step}: not finite, skipped; among its events: {', '.join(events[:3])}"
+                f"step {step}: {'gradients overflowed' if overflowed else 'not finite'}, {among}"
             )
         if counters.skipped_in_row >= MOST_SKIPPED:
             raise DivergenceError(

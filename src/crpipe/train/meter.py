@@ -211,12 +211,19 @@ def _open(device: torch.device) -> tuple[Any, Any]:
         return None, None
 
 
+_OVERFLOWED = 2
+
+
 class SkippedStep(NamedTuple):
-    """A step that was skipped; events: names of the first events of its batches."""
+    """A step that was skipped; events: names of the first events of its batches.
+
+    overflowed: its gradients were not finite at a loss scale of float16, and nothing else was wrong.
+    """
 
     step: int
     batches: list[list[int]]
     events: list[str]
+    overflowed: bool
 
 
 class _Step(NamedTuple):
@@ -260,7 +267,7 @@ class UncountedSteps:
         return len(self._steps)
 
     def add(self, number: int, bad: Tensor, group: Sequence[tuple[Events, Cursor]]) -> None:
-        """Add a step; bad: scalar on the device, 1 when it was skipped."""
+        """Add a step; bad: scalar on the device, 1 when it was skipped, 2 when for loss scales alone."""
         step = _Step(
             number,
             bad,
@@ -286,11 +293,13 @@ class UncountedSteps:
         clock.count(events, items, len(self._steps))
         skipped = []
         for step, flag in zip(self._steps, flags, strict=True):
-            counters.skipped += int(flag)
-            counters.skipped_in_row = counters.skipped_in_row + 1 if flag else 0
+            overflowed = flag == _OVERFLOWED
+            counters.skipped += int(flag > 0)
+            if not overflowed:  # else it is neither a failure nor a success
+                counters.skipped_in_row = counters.skipped_in_row + 1 if flag else 0
             if flag:
                 named = [name for part in self._world.gather(step.named()) for name in part]
-                skipped.append(SkippedStep(step.number, [list(at) for at in step.at], named))
+                skipped.append(SkippedStep(step.number, [list(at) for at in step.at], named, overflowed))
         self._steps.clear()
         return skipped
 

@@ -145,7 +145,12 @@ def find_device(choice: str, local_rank: int = 0) -> torch.device:
 
 
 def refuse_slow_precision(precision: str, device: torch.device) -> None:
-    """Raise ConfigError for ``train.precision: bfloat16`` on a CPU that has no instructions for it."""
+    """Raise ConfigError for ``train.precision: float16`` on a CPU, and for bfloat16 on one that lacks it."""
+    if precision == "float16" and device.type == "cpu":
+        raise ConfigError(
+            "train.precision: float16 is for GPUs alone; on a CPU set bfloat16, where lscpu lists "
+            "avx512_bf16 or amx_bf16, else float32"
+        )
     if precision == "bfloat16" and device.type == "cpu" and not _multiplies_bfloat16():
         raise ConfigError(
             "train.precision: bfloat16, and this processor has no instructions for it (avx512_bf16 or "

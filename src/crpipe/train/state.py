@@ -15,6 +15,7 @@ from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
 from crpipe.core.errors import CheckpointError, ConfigError
 from crpipe.train.checkpoints import FORMAT, Counters
+from crpipe.train.loss_scales import LossScales
 from crpipe.train.optimizers import build_optimizer, load_moments, same_optimizer
 from crpipe.train.pretrained import list_names, match_weights
 
@@ -83,8 +84,13 @@ class TrainState:
         }
         self.average = {name: parameter.detach().clone() for name, parameter in self.averaged.items()}
         self.rate_factors = {phase.name: 1.0 for phase in phases}  # lowered by Phase.throttle
+        self.loss_scales: LossScales | None = None  # of float16
         self.counters = Counters()
         self.numerics: list[Numerics] = []  # how the steps of this link were computed, each kind once
+
+    def scale_losses(self) -> None:
+        """Keep a loss scale for each phase from now on."""
+        self.loss_scales = LossScales(self.optimizers, self.device)
 
     def trained(self, phase: Phase) -> list[nn.Parameter]:
         """List the parameters that a phase changes in the coming step: without those that are frozen."""
@@ -158,6 +164,7 @@ class TrainState:
 
     def state(self, keys: Mapping[str, Any]) -> dict[str, Any]:
         """Return everything that a resume or a successor needs."""
+        scales = {"loss_scales": self.loss_scales.state()} if self.loss_scales else {}
         return {
             "format": FORMAT,
             "keys": dict(keys),
@@ -167,12 +174,14 @@ class TrainState:
             "shares": self.rate_factors,
             "counters": self.counters.state(),
             "numerics": self.numerics,
+            **scales,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Load a snapshot or a parent's checkpoint of the same configuration."""
         self.load_weights(state)
         self.load_optimizers(state, "refuse")
+        self._load_scales(state)
         self.rate_factors = dict(state["shares"])
         self.counters = Counters.restored(state["counters"])
 
@@ -215,10 +224,15 @@ class TrainState:
         The optimizers' state is loaded where it fits (see ``load_optimizers``).
         """
         self.load_weights(state)
+        self._load_scales(state)
         factors = {name: each for name, each in state["shares"].items() if name in self.rate_factors}
         self.rate_factors |= factors
         self.counters = Counters.restored(state["counters"]).of_next_link()
         return self.load_optimizers(state, policy)
+
+    def _load_scales(self, state: Mapping[str, Any]) -> None:
+        if self.loss_scales:
+            self.loss_scales.restore(state.get("loss_scales", {}))
 
     def load_optimizers(self, state: Mapping[str, Any], policy: str) -> str:
         """Load the optimizers' state from a checkpoint where kind and shapes agree.

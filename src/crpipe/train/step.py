@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from crpipe.config.sections import LoadSection, TrainSection
     from crpipe.events.batch import Cursor, Events
+    from crpipe.train.loss_scales import LossScales
     from crpipe.train.meter import Meter
     from crpipe.train.ranks import World
     from crpipe.train.state import TrainState
@@ -112,9 +113,13 @@ class Stepper:
         self.meter = meter
         self.weight = weight
         self.throttle_meter = throttle_meter
-        self.autocast = torch.autocast(
-            world.device.type, torch.bfloat16, enabled=train.precision == "bfloat16"
-        )
+        rough = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(train.precision)
+        self.autocast = torch.autocast(world.device.type, rough or torch.bfloat16, enabled=bool(rough))
+        if rough == torch.float16:
+            state.scale_losses()
+        # Why the last step was skipped, on the device; overflowed: 1 when nothing but gradients at a loss
+        # scale were not finite.
+        self.overflowed = self._failed = torch.zeros((), device=world.device)
 
     def step(
         self,
@@ -130,9 +135,9 @@ class Stepper:
         ready: the micro-batches of those batches that were collated ahead; the others are collated here.
         Repeat r of a phase trains on batch r, counted from the group's end; a shorter last group means fewer
         repeats. Return a scalar on the device: 1 when the step was skipped, else 0. A skipped step changes
-        nothing: changes that its phases made before the first bad number are undone.
+        nothing but loss scales: changes that its phases made before the first bad number are undone.
         """
-        bad = torch.zeros((), device=self.world.device)
+        bad = self.overflowed = self._failed = torch.zeros((), device=self.world.device)
         self.state.seed_step(self.world.rank)
         before = self.state.backup()
         collated = dict(ready or {})
@@ -146,6 +151,7 @@ class Stepper:
                 bad = self._optimize(phase, collated[cursor], self._weight_of(events), phase_rate, bad)
         before.restore_where(bad)
         self.state.update_average(self.train.ema_decay, bad)
+        self.overflowed = self.overflowed * (1 - self._failed)
         return bad
 
     def probe(self, events: Events, seed: tuple[int, ...]) -> None:
@@ -195,13 +201,18 @@ class Stepper:
     ) -> Tensor:
         optimizer, params = self.state.optimizers[phase.name], self.state.trained(phase)
         optimizer.zero_grad(set_to_none=True)
+        scales, lost = self.state.loss_scales, torch.zeros_like(bad)
         for batch, share in micro:
             with named_anomaly(phase.name):
                 loss, metrics = self._loss(phase, batch)
-                (loss * share).backward()  # type: ignore[no-untyped-call]
+                part = scales.scaled(phase.name, loss * share) if scales else loss * share
+                part.backward()  # type: ignore[no-untyped-call]
             refuse_not_finite(phase.name, loss.detach())
-            bad = _or_not_finite(bad, loss.detach())
+            lost = _or_not_finite(lost, loss.detach())
             self._meter(phase, {"loss": loss.detach(), **metrics}, share * total)
+        bad = torch.maximum(bad, lost)
+        if scales:
+            bad = torch.maximum(bad, self._unscale(scales, phase, params, lost))
         if self.world.size > 1:
             bad = _or_not_finite(bad, _norm(params))
             weight = torch.full((), float(total), device=self.world.device)
@@ -212,6 +223,19 @@ class Stepper:
         for group, full in zip(optimizer.param_groups, self.state.rates[phase.name], strict=True):
             group["lr"] = full * rate * self.state.rate_factors[phase.name]
         self._take(phase, bad)
+        return bad
+
+    def _unscale(
+        self, scales: LossScales, phase: Phase, params: Sequence[nn.Parameter], lost: Tensor
+    ) -> Tensor:
+        """Divide gradients by the loss scale, and change it, alike on all ranks; return 1 for bad ones."""
+        scales.unscale(phase.name, params)
+        flags = torch.stack([lost, _or_not_finite(torch.zeros_like(lost), _norm(params))])
+        lost, infinite = (self.world.sum(flags) > 0).to(lost.dtype).unbind()
+        overflowed, bad = scales.update(phase.name, infinite, lost), torch.maximum(lost, infinite)
+        self.overflowed = torch.maximum(self.overflowed, overflowed)
+        self._failed = torch.maximum(self._failed, bad - overflowed)
+        self.meter.record(f"{phase.name}/loss_scale", scales.scaled(phase.name, torch.ones_like(bad)))
         return bad
 
     def _take(self, phase: Phase, bad: Tensor) -> None:

@@ -115,7 +115,7 @@ class Validator:
         self._receipt_path = plan.campaign.paths.best_receipt(plan.link.name)
         # This rank's blocks, each with its number, which decides on its random numbers.
         self._blocks: list[tuple[int, Events]] = []
-        self._calibrates = isinstance(self._workload, Calibrates)
+        self._calibrates = isinstance(self._workload, Calibrates) and self._workload.calibration_events > 0
         has_events = (train.validate_every or self._calibrates) and any(
             count_held_out(shards, "validation") for shards in plan.validation
         )

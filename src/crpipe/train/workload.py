@@ -204,7 +204,7 @@ class Fits(Protocol):
 class Calibrates(Protocol):
     """A workload that corrects its uncertainties by what they are in held-out events.
 
-    calibration_events: events that it needs, at most.
+    calibration_events: events that it needs, at most; 0: it corrects nothing.
     """
 
     calibration_events: int

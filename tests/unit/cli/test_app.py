@@ -73,6 +73,11 @@ def installed(*words, folder):
         (["export", "--events", "1", "--out", "x"], 65, "0000001-0000001/manifest.json: missing"),
         (["check", "0000042"], 2, "not a range or link of this campaign (0000000-0000000, "),
         (["plan", "--probe", "--range", "1"], 2, "--range 0000001-0000001: not split"),
+        (
+            ["--set", "train.precision=float16", "--set", "train.device=cpu", "plan", "--probe"],
+            2,
+            "crpipe: train.precision: float16 is for GPUs alone; on a CPU set bfloat16",
+        ),
         (["train", "7"], 2, "7: not a link of this campaign (0000000-0000000, 0000001-0000001, outliers); "),
         (["evaluate", "out"], 65, "outliers.json"),
         (["fork", "--from", "0000005-0000009", "--run", "b"], 2, "--from 0000005-0000009: not a link"),

@@ -54,9 +54,14 @@ def test_steps_are_counted_and_skipped_ones_named_by_file_row_and_key():
     _, skipped = uncounted.count(counters, clock)
     names = [int(value) for value in second.columns["primary_major_id"]]
     named = [f"file 2 row {row} (primary_major_id {name})" for row, name in enumerate(names)]
-    assert skipped == (3, [[0, 3]], named)
+    assert skipped == (3, [[0, 3]], named, False)
     assert (counters.events, counters.skipped, counters.skipped_in_row) == (62, 2, 1)
     assert counters.items == 2 * len(first.items) + len(second.items) == clock.items
+    for number, flag in ((4, 2.0), (5, 0.0), (6, 2.0)):  # of loss scales: no failures
+        uncounted.add(number, torch.tensor(flag), [(second, Cursor(0, number))])
+        assert [each.overflowed for each in uncounted.count(counters, clock)] == [True] * (flag == 2)
+        assert counters.skipped_in_row == (number == 4)
+    assert counters.skipped == 4
     assert uncounted.count(counters, clock) == []
     assert len(uncounted) == 0
 

@@ -100,6 +100,12 @@ def test_bfloat16_is_refused_where_a_processor_cannot_multiply_it(monkeypatch, h
         refuse_slow_precision("bfloat16", cpu)
 
 
+def test_float16_is_refused_on_a_processor_with_what_to_set():
+    refuse_slow_precision("float16", torch.device("cuda"))
+    with pytest.raises(ConfigError, match=r"on a CPU set bfloat16, where lscpu lists .*, else float32$"):
+        refuse_slow_precision("float16", torch.device("cpu"))
+
+
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is of glibc")
 def test_memory_that_was_freed_is_kept():
     """Forty tensors of 4 MiB, four times: their 40,960 pages are cleared by the kernel once."""

@@ -56,8 +56,8 @@ def no_waiting(monkeypatch):
 
 @pytest.fixture
 def make_stepper(tmp_path):
-    def make(world, kind=Toy, **options):
-        config = toy_config(tmp_path)
+    def make(world, kind=Toy, precision="float32", **options):
+        config = toy_config(tmp_path, train={"precision": precision})
         workload = kind(ToyOptions(**options))
         state = TrainState(workload.model(), workload.phases(), 1, CPU)
         meter = Meter(CPU)
@@ -67,11 +67,16 @@ def make_stepper(tmp_path):
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("precision", ["float32", "float16"])
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
-def test_a_step_never_waits_for_the_device(make_stepper, no_waiting, monkeypatch, ranks, optimizer):
+def test_a_step_never_waits_for_the_device(
+    make_stepper, no_waiting, monkeypatch, ranks, precision, optimizer
+):
     monkeypatch.setattr(dist, "all_reduce", lambda _: None)
     world = World(0, ranks, CPU)
-    stepper, state, meter = make_stepper(world, optimizer=optimizer, momentum=0.5, poison_row=3)
+    stepper, state, meter = make_stepper(
+        world, precision=precision, optimizer=optimizer, momentum=0.5, poison_row=3
+    )
     before = [value.clone() for value in state.model.parameters()]
     groups = [[(make_events(20, seed), Cursor(0, seed))] for seed in range(3)]
     with no_waiting:

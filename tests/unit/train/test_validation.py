@@ -297,6 +297,14 @@ def test_without_validation_events_nothing_is_calibrated_and_a_person_is_told(tm
     assert "no validation events: predicted uncertainties are not calibrated" in told
 
 
+def test_who_has_nothing_to_calibrate_predicts_no_events_for_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(FittedToy, "calibration_events", 0)
+    monkeypatch.setattr(FittedToy, "deviations", lambda *_: pytest.fail("called"))
+    _, checkpoint, told = train(toy_config(tmp_path, train=FITTED))
+    assert fitted_of(checkpoint) == {"events": 70, "calibrated": 0, "factor": 1}
+    assert "calibrated" not in told
+
+
 def test_a_fit_sees_training_events_alone_and_a_calibration_validation_events_alone(tmp_path, monkeypatch):
     """The test part, which judges, is in neither."""
     config = toy_config(tmp_path, train=FITTED)

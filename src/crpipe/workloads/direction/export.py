@@ -20,7 +20,6 @@ from crpipe.workloads.direction.models.grouping import (
     SENSOR,
     SENSOR_IDS,
     TIME,
-    summarise,
 )
 
 if TYPE_CHECKING:
@@ -211,10 +210,26 @@ class PulseGraph(nn.Module):
         number = torch.arange(hit.shape[0], device=hit.device)
         event_of = torch.cat([(number[:, None] + number.new_zeros(most)).flatten(), number[:1]])
         start = _start(pulses, hit, event, pulse)
-        x = self.model.features(doms, event_of, start, torch.zeros_like(start))[:-1]
-        x = x.view(hit.shape[0], most, -1)
+        x = self.model.features(doms, event_of, start, torch.zeros_like(start))
+        if self.model.encoder is not None:
+            scaled, kept = self.model.features.pulses(doms, event_of, start), shown & (nth < self.most_pulses)
+            x = torch.cat([x, self._encoded(scaled, doms["many"], row, nth, kept)], dim=1)
+        x = x[:-1].view(hit.shape[0], most, -1)
         there = torch.arange(most, device=x.device) < hit[:, None]
-        return self.model.corrected(x, there, summarise(x, there))
+        return self.model.corrected(x, there)
+
+    def _encoded(self, scaled: Tensor, many: Tensor, row: Tensor, nth: Tensor, kept: Tensor) -> Tensor:
+        """Run the encoder on all sensors, padded to the one with most pulses: [D, width]."""
+        assert self.model.encoder is not None
+        most: Any = torch.where(kept, nth, 0).amax(0).item()
+        torch._check(most >= 0)  # type: ignore[no-untyped-call]  # noqa: SLF001 - for torch.export
+        longest = most + 2  # one more, because a length of 1 would be another graph
+        sensors = many.shape[0]
+        places = torch.where(kept, row * longest + nth, sensors * longest)
+        pulses = row.new_zeros(sensors * longest + 1).scatter(0, places, torch.arange(row.shape[0]))
+        there = torch.arange(longest) < many.clamp(1, self.most_pulses)[:, None]
+        groups = [(pulses[:-1].view(sensors, longest), there)]
+        return self.model.encoder(scaled, many, groups, torch.arange(sensors))
 
 
 def _start(pulses: Tensor, hit: Tensor, event: Tensor, pulse: Tensor) -> Tensor:

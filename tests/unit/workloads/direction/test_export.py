@@ -18,7 +18,11 @@ from directions import WORKLOADS, build, changed, make_events, make_places, pred
 
 BOTH = [
     pytest.param(each, marks=pytest.mark.slow)  # an export takes seconds
-    for each in [("FlatTransformer", "von_mises_fisher"), ("DeepSet", "angle")]
+    for each in [
+        ("FlatTransformer", "von_mises_fisher"),
+        ("DeepSet", "angle"),
+        ("HierarchicalTransformer", "von_mises_fisher"),
+    ]
 ]
 CUTS = {"pulses_per_dom": 3, "max_doms": 8}
 MADE = SimpleNamespace(layout=PULSES)

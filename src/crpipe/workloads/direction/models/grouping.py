@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from crpipe.core.errors import DataError
 from crpipe.events.batch import offsets
 from crpipe.loading.microbatch import rounded
+from crpipe.workloads.direction.options import FEATURES, PER_PULSE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -185,24 +186,26 @@ _NOISE = 1e-3  # weight of a sensor without a coincidence, where the centre of t
 class Features(nn.Module):
     """Scales DOM vectors, and knows where each sensor is.
 
-    places: [S, 3] in m.
+    places: [S, 3] in m. pulses_per_dom: K, as in their slots. shown: so many of them, the first ones, are in
+    the features of a sensor.
     """
 
     places: Tensor
 
-    def __init__(self, places: Tensor, pulses_per_dom: int, *, absolute: bool) -> None:
+    def __init__(self, places: Tensor, pulses_per_dom: int, shown: int, *, absolute: bool) -> None:
         super().__init__()
         self.pulses_per_dom = pulses_per_dom
+        self.shown = shown
         self.register_buffer("places", places)
         self.absolute = absolute
 
     @property
     def width(self) -> int:
         """Count the features of one sensor: eight of its own, and three for each pulse."""
-        return 8 + 3 * self.pulses_per_dom
+        return FEATURES + PER_PULSE * self.shown
 
     def forward(self, doms: Mapping[str, Tensor], event: Tensor, start: Tensor, turn: Tensor) -> Tensor:
-        """Return the features of D sensors of B events: [D, 8 + 3K].
+        """Return the features of D sensors of B events: [D, width].
 
         doms: sensor [D], many [D], pulse [P, 4] and slot [P], as in DomVectors. event: [D]. start: [B]
         reference time of the event, in ns. turn: [B] angle in rad by which it is turned about the vertical
@@ -211,20 +214,28 @@ class Features(nn.Module):
         The features: place in the detector, and from the centre of the event's light; time of the first pulse
         from the mean of all; number of pulses; time, charge and kind of each pulse.
         """
-        sensor, slot = doms["sensor"], doms["slot"]
+        sensor, slot, most = doms["sensor"], doms["slot"], self.pulses_per_dom
         position = _turned(self.places[sensor], turn[event])
-        _, time, charge, auxiliary = doms["pulse"].unbind(dim=1)
-        late = time - start[event[slot // self.pulses_per_dom]]
-        shown = time / 10 if self.absolute else late
-        scaled = [shown / _TIME_NS, charge.clamp_min(_LEAST_PE).log10() / 3, auxiliary - 0.5, late / _NEAR_NS]
-        seen = position.new_zeros(sensor.shape[0] * self.pulses_per_dom, 4)
-        seen = seen.index_copy(0, slot, torch.stack(scaled, dim=1)).view(sensor.shape[0], -1, 4)
+        rows = places = sensor.shape[0] * self.shown
+        if self.shown < most:  # later pulses go to one more place
+            row, nth = slot // most, slot % most
+            slot, places = torch.where(nth < self.shown, row * self.shown + nth, rows), rows + 1
+        seen = position.new_zeros(places, 4).index_copy(0, slot, self.pulses(doms, event, start))
+        seen = seen[:rows].view(sensor.shape[0], -1, 4)
         near = torch.cat([position / _NEAR_M, seen[:, 0, 3:]], dim=1)
         # Pulses in local coincidence are light, most others noise.
         weight = torch.where(seen[:, 0, 2] < 0, 1.0, _NOISE) * (doms["many"] > 0)
         near = near - _means(near, weight, event, start.shape[0])[event]
         many = doms["many"].log1p() / 3 - 1
         return torch.cat([position / _LENGTH_M, near, many[:, None], seen[:, :, :3].flatten(1)], dim=1)
+
+    def pulses(self, doms: Mapping[str, Tensor], event: Tensor, start: Tensor) -> Tensor:
+        """Return of each pulse time, log of the charge, kind, and time in finer units: [P, 4]."""
+        _, time, charge, auxiliary = doms["pulse"].unbind(dim=1)
+        late = time - start[event[doms["slot"] // self.pulses_per_dom]]
+        shown = time / 10 if self.absolute else late
+        scaled = [shown / _TIME_NS, charge.clamp_min(_LEAST_PE).log10() / 3, auxiliary - 0.5, late / _NEAR_NS]
+        return torch.stack(scaled, dim=1)
 
 
 def _turned(places: Tensor, turn: Tensor) -> Tensor:
@@ -347,6 +358,7 @@ Number = TypeVar("Number", bound=np.generic)
 _SHAPE_BITS = 4  # of all shapes: at most an eighth more
 # Events of the groups in units of 1/32 of a batch, most sensors first: there lengths differ most.
 _UNITS, _SIZES = 32, (1, 1, 1, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 4)
+_LENGTH_BITS = 2  # of numbers of pulses: 1 2 3 4 6 8 12 16 ...
 _GROUP_ROWS = 1 << 15  # most rows of a group, unless its unit is one event
 
 
@@ -397,7 +409,7 @@ def padded_arrays(doms: DomVectors, most_pulses: int, most_doms: int) -> dict[st
     """
     groups = padded_groups(doms.count, most_doms)
     events, real = sum(group.events for group in groups), len(doms.count)
-    rows, pulses = rounded(len(doms.sensor) + 1, _SHAPE_BITS), rounded(len(doms.pulse), _SHAPE_BITS)
+    rows, pulses = rounded(len(doms.sensor) + 1, _SHAPE_BITS), rounded(max(len(doms.pulse), 1), _SHAPE_BITS)
     lengths = np.append(doms.count, rows - len(doms.sensor))
     arrays: dict[str, NDArray[np.generic]] = {
         "start": extended(doms.start, events),
@@ -414,6 +426,37 @@ def padded_arrays(doms: DomVectors, most_pulses: int, most_doms: int) -> dict[st
     for number, places in enumerate(padded_rows(groups, doms.count, rows - 1)):
         arrays[f"rows_{number}"] = places
     return arrays
+
+
+def pulse_arrays(slot: NDArray[np.int64], rows: int, most: int) -> dict[str, NDArray[np.int64]]:
+    """Group sensors with about as many pulses, so that those of a group are padded to one length.
+
+    slot: [P] row K + k of each pulse, as in DomVectors, with K ``most``. rows: D, with those of padding.
+
+    alike_0, alike_1 ...: [S, L] pulses of the sensors of each group, for every length L up to ``most``; the
+    first ``pulses_kept`` [all S] of a sensor are its own. pulses_place: [D] where each row is among all S. A
+    row without pulses gets any one. Example: sensors of 1, 5 and 1 pulses are a group of 2 sensors with 1
+    pulse, and one of 1 sensor with 6, of which the last is not its own; all others have no sensor.
+    """
+    begins, kept = np.zeros(rows, np.int64), np.bincount(slot // most, minlength=rows).clip(1)
+    firsts = np.flatnonzero(slot % most == 0)
+    begins[slot[firsts] // most] = firsts
+    lengths = np.unique([min(rounded(number, _LENGTH_BITS), most) for number in range(1, most + 1)])
+    group = np.searchsorted(lengths, kept)
+    ordered = np.split(
+        np.argsort(group, kind="stable"), np.cumsum(np.bincount(group, minlength=len(lengths)))
+    )
+    arrays, counts, position = {}, [], np.empty(rows, np.int64)
+    listed = 0
+    for number, (length, members) in enumerate(zip(lengths, ordered, strict=False)):
+        size = rounded(len(members), _SHAPE_BITS)
+        position[members] = listed + np.arange(len(members))
+        pulses = begins[members, None] + np.minimum(np.arange(length), kept[members, None] - 1)
+        arrays[f"alike_{number}"] = extended(pulses, size)
+        counts.append(extended(kept[members], size, 1))
+        listed += size
+    arrays["pulses_kept"] = extended(np.concatenate(counts), rounded(listed, _SHAPE_BITS), 1)
+    return arrays | {"pulses_place": position}
 
 
 def extended(values: NDArray[Number], length: int, fill: float = 0) -> NDArray[Number]:

@@ -12,16 +12,23 @@ from torch.nn import functional
 from crpipe.workloads.common.formulas import Gelu, atan2
 from crpipe.workloads.common.regression import QuadraticRegression, begin_at_zero
 from crpipe.workloads.direction.models.grouping import SUMMARY, summarise
+from crpipe.workloads.direction.options import FEATURES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from crpipe.train.workload import Batch
     from crpipe.workloads.direction.models.grouping import Features
-    from crpipe.workloads.direction.options import DeepSetOptions, FlatTransformerOptions
+    from crpipe.workloads.direction.options import (
+        DeepSetOptions,
+        FlatTransformerOptions,
+        HierarchicalTransformerOptions,
+        TransformerOptions,
+    )
 
 
 _START = 2.0  # concentration of a vector of length 1 from the regression, before the network has learned
+_OF_PULSE, _LATEST = 4, 10.0  # features of a pulse; later ones are noise in fine units of time
 _PAIRS = 1 << 20  # of sensors, whose distances are in memory at a time
 
 
@@ -29,15 +36,17 @@ class DirectionModel(nn.Module):
     """Predicts a vector for each event, which points to where the neutrino came from.
 
     A regression on a summary of the event gives the first vector, the network corrects it. sharpness, power:
-    of the vector's length, which a calibration found; predictions apply them.
+    of the vector's length, which a calibration found; predictions apply them. encoder: gives the network
+    more features of each sensor, from its pulses.
     """
 
     sharpness: Tensor
     power: Tensor
 
-    def __init__(self, features: Features, network: nn.Module) -> None:
+    def __init__(self, features: Features, network: nn.Module, encoder: PulseEncoder | None = None) -> None:
         super().__init__()
         self.features = features
+        self.encoder = encoder
         self.regression = QuadraticRegression(SUMMARY, 3, joint=True)
         self.network = network
         # The network has to turn the regression's vectors where they are wrong: those of the concentration
@@ -57,8 +66,12 @@ class DirectionModel(nn.Module):
         turn: [B] angle by which each event is turned about the vertical axis, in rad.
         """
         x = self._features(batch, turn)
+        if self.encoder is not None:
+            pulses = self.features.pulses(batch, batch["event"], batch["start"])
+            alike = list(groups_of(batch, "alike_", "pulses_kept"))
+            x = torch.cat([x, self.encoder(pulses, batch["many"], alike, batch["pulses_place"])], dim=1)
         groups = ((x[rows], there) for rows, there in _joined_groups(batch))
-        return torch.cat([self.corrected(each, there, summarise(each, there)) for each, there in groups])
+        return torch.cat([self.corrected(each, there) for each, there in groups])
 
     def estimates(self, batch: Batch, turn: Tensor) -> Tensor:
         """Return the vectors of the regression alone, [B, 3], as ``forward`` does."""
@@ -72,8 +85,9 @@ class DirectionModel(nn.Module):
     def _features(self, batch: Batch, turn: Tensor) -> Tensor:
         return self.features(batch, batch["event"], batch["start"], turn)
 
-    def corrected(self, x: Tensor, there: Tensor, summary: Tensor) -> Tensor:
-        """Return vectors [E, 3] from features x [E, L, F] and summaries; there: [E, L] false for padding."""
+    def corrected(self, x: Tensor, there: Tensor) -> Tensor:
+        """Return vectors [E, 3] from features x [E, L, F]; there: [E, L] false for padding."""
+        summary = summarise(x[..., : self.features.width], there)
         step = self.network(x, there)
         return self.start * self.regression(summary) + step.float()  # bfloat16 lacks digits for small angles
 
@@ -92,12 +106,15 @@ def _joined_groups(batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
     return groups_of(batch) if torch.compiler.is_compiling() else joined(groups_of(batch))
 
 
-def groups_of(batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
-    """Return the rows of each padded group of events, [E, L], and, false for padding, [E, L]."""
+def groups_of(batch: Batch, name: str = "rows_", kept_name: str = "kept") -> Iterator[tuple[Tensor, Tensor]]:
+    """Return the rows of each padded group of events, [E, L], and, false for padding, [E, L].
+
+    Or those of other arrays that collate made: name: the beginning of theirs.
+    """
     first = 0
-    for number in range(sum(name.startswith("rows_") for name in batch)):
-        rows = batch[f"rows_{number}"]
-        kept = batch["kept"][first : first + rows.shape[0], None]
+    for number in range(sum(each.startswith(name) for each in batch)):
+        rows = batch[f"{name}{number}"]
+        kept = batch[kept_name][first : first + rows.shape[0], None]
         yield rows, torch.arange(rows.shape[1], device=rows.device) < kept
         first += rows.shape[0]
 
@@ -135,9 +152,9 @@ def _normed(x: Tensor) -> Tensor:
 class Attention(nn.Module):
     """Attention between the tokens of an event, with queries and keys of length one."""
 
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, options: TransformerOptions) -> None:
         super().__init__()
-        self.heads = heads
+        width, self.heads, self.dropout = options.width, options.heads, options.dropout
         self.inward = nn.Linear(width, 3 * width, bias=False)
         self.outward = nn.Linear(width, width, bias=False)
         nn.init.zeros_(self.outward.weight)  # a block begins as the identity
@@ -149,7 +166,13 @@ class Attention(nn.Module):
         query, key, value = split.permute(2, 0, 3, 1, 4)
         # In bfloat16 a norm is float32 again; the attention wants one type.
         query, key = _normed(query).to(value.dtype), _normed(key).to(value.dtype)
-        mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=there[:, None, None, :])
+        mixed = functional.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            attn_mask=there[:, None, None, :],
+            dropout_p=self.dropout if self.training else 0.0,
+        )
         return self.outward(mixed.transpose(1, 2).reshape(events, tokens, width))
 
 
@@ -167,18 +190,41 @@ class FeedForward(nn.Module):
         return self.outward(functional.relu(self.inward(x)).square())
 
 
+class ZerosAfter(nn.Module):
+    """Features themselves, with zeros after them up to a width."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return [..., width] for [..., features]."""
+        return functional.pad(x, (0, self.width - x.shape[-1]))
+
+
+def entrance(features: int, options: FlatTransformerOptions) -> nn.Module:
+    """Build what turns features into tokens, as ``model.input`` says."""
+    width = options.width
+    if options.input == "none":
+        return ZerosAfter(width)
+    first = nn.Linear(features, width)
+    return first if options.input == "linear" else nn.Sequential(first, Gelu(), nn.Linear(width, width))
+
+
 class SensorTransformer(nn.Module):
     """One token for each sensor and one for the event, whose last state gives the direction."""
 
-    def __init__(self, features: int, options: FlatTransformerOptions) -> None:
+    def __init__(self, enter: nn.Module, options: TransformerOptions) -> None:
         super().__init__()
-        width = options.width
-        self.enter = nn.Linear(features, width)
+        width, layers = options.width, range(options.layers)
+        self.enter = enter
         self.event = nn.Parameter(0.02 * torch.randn(width))
-        self.attention = nn.ModuleList(Attention(width, options.heads) for _ in range(options.layers))
-        self.feed_forward = nn.ModuleList(
-            FeedForward(width, options.feedforward) for _ in range(options.layers)
-        )
+        self.attention = nn.ModuleList(Attention(options) for _ in layers)
+        self.feed_forward = nn.ModuleList(FeedForward(width, options.feedforward) for _ in layers)
+        self.scales = options.residual_scales
+        if self.scales:  # begin as in iceaggr
+            self.of_tokens = nn.Parameter(torch.ones(options.layers))
+            self.of_first = nn.Parameter(torch.full((options.layers,), 0.1))
         self.head = nn.Sequential(
             nn.Linear(width, options.head), Gelu(), begin_at_zero(nn.Linear(options.head, 3))
         )
@@ -186,12 +232,58 @@ class SensorTransformer(nn.Module):
     def forward(self, x: Tensor, there: Tensor) -> Tensor:
         """Return a vector for each event: x [E, L, features], there [E, L] false for padding; [E, 3]."""
         token = self.event.expand(x.shape[0], 1, -1)
-        x = torch.cat([token, _normed(self.enter(x))], dim=1)
+        x = first = torch.cat([token, _normed(self.enter(x))], dim=1)
         there = torch.cat([there.new_ones(x.shape[0], 1), there], dim=1)
-        for attention, feed_forward in zip(self.attention, self.feed_forward, strict=True):
+        blocks = zip(self.attention, self.feed_forward, strict=True)
+        for number, (attention, feed_forward) in enumerate(blocks):
+            if self.scales:
+                x = self.of_tokens[number] * x + self.of_first[number] * first
             x = x + attention(_normed(x), there)
             x = x + feed_forward(_normed(x))
         return self.head(_normed(x[:, 0]))
+
+
+class PulseEncoder(nn.Module):
+    """A transformer over the pulses of one sensor: the mean of their last states says what the sensor saw."""
+
+    def __init__(self, options: HierarchicalTransformerOptions) -> None:
+        super().__init__()
+        layers = range(options.pulse_layers)
+        self.enter = nn.Linear(_OF_PULSE, options.width)
+        self.attention = nn.ModuleList(Attention(options) for _ in layers)
+        self.feed_forward = nn.ModuleList(FeedForward(options.width, options.feedforward) for _ in layers)
+
+    def forward(
+        self, pulses: Tensor, many: Tensor, groups: list[tuple[Tensor, Tensor]], position: Tensor
+    ) -> Tensor:
+        """Return what each of D sensors saw: [D, width]; 0 for one without pulses.
+
+        pulses: [P, 4] as from ``Features.pulses``. many: [D] pulses of each sensor. groups: pulses [S, L] of
+        the sensors of each group and, false for padding, [S, L]. position: [D] of each sensor among all S.
+        """
+        near = pulses[:, 3:].clamp(-_LATEST, _LATEST)
+        pulses = torch.cat([pulses[:, :3], near], dim=1)
+        encoded = [self._encoded(pulses[rows], there) for rows, there in groups]
+        return torch.cat(encoded)[position] * (many > 0)[:, None]
+
+    def _encoded(self, x: Tensor, there: Tensor) -> Tensor:
+        x = _normed(self.enter(x))
+        for attention, feed_forward in zip(self.attention, self.feed_forward, strict=True):
+            x = x + attention(_normed(x), there)
+            x = x + feed_forward(_normed(x))
+        return _normed(_mean(x, there))
+
+
+class EventTransformer(SensorTransformer):
+    """A transformer over the sensors of an event, from their own features and what encodes their pulses."""
+
+    def __init__(self, options: TransformerOptions) -> None:
+        super().__init__(nn.Linear(FEATURES + options.width, options.width), options)
+        self.encoded = options.width
+
+    def forward(self, x: Tensor, there: Tensor) -> Tensor:
+        """Return a vector for each event, as in SensorTransformer."""
+        return super().forward(torch.cat([x[..., :FEATURES], x[..., -self.encoded :]], dim=-1), there)
 
 
 class SensorDeepSet(nn.Module):
@@ -216,9 +308,12 @@ class SensorDeepSet(nn.Module):
 
 def _pooled(x: Tensor, there: Tensor) -> Tensor:
     """Return mean and maximum over the sensors of each event: [E, 2 x hidden]."""
-    shown = there[:, :, None]
-    mean = torch.where(shown, x, 0.0).sum(dim=1) / there.sum(dim=1, keepdim=True)
-    return torch.cat([mean, torch.where(shown, x, -torch.inf).amax(dim=1)], dim=1)
+    return torch.cat([_mean(x, there), torch.where(there[:, :, None], x, -torch.inf).amax(dim=1)], dim=1)
+
+
+def _mean(x: Tensor, there: Tensor) -> Tensor:
+    """Return the mean over what is there, of [E, L, F]: [E, F]."""
+    return torch.where(there[:, :, None], x, 0.0).sum(dim=1) / there.sum(dim=1, keepdim=True)
 
 
 # Losses between predicted vectors of any length and true directions; finite everywhere.

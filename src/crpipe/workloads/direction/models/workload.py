@@ -1,4 +1,4 @@
-"""The two workloads: FlatTransformer and DeepSet, from pulses to directions."""
+"""The workloads FlatTransformer, HierarchicalTransformer and DeepSet, from pulses to directions."""
 
 from __future__ import annotations
 
@@ -19,9 +19,26 @@ from crpipe.workloads.direction.layout import (
     unit_vectors,
 )
 from crpipe.workloads.direction.models import model as losses
-from crpipe.workloads.direction.models.grouping import Features, extended, group_by_sensor, padded_arrays
-from crpipe.workloads.direction.models.model import DirectionModel, SensorDeepSet, SensorTransformer
-from crpipe.workloads.direction.options import DeepSetOptions, FlatTransformerOptions
+from crpipe.workloads.direction.models.grouping import (
+    Features,
+    extended,
+    group_by_sensor,
+    padded_arrays,
+    pulse_arrays,
+)
+from crpipe.workloads.direction.models.model import (
+    DirectionModel,
+    EventTransformer,
+    PulseEncoder,
+    SensorDeepSet,
+    SensorTransformer,
+    entrance,
+)
+from crpipe.workloads.direction.options import (
+    DeepSetOptions,
+    FlatTransformerOptions,
+    HierarchicalTransformerOptions,
+)
 from crpipe.workloads.direction.scoring.line_fit import line_fit
 from crpipe.workloads.direction.scoring.metrics import KAPPA_METRICS, METRICS, calibration
 
@@ -37,8 +54,10 @@ if TYPE_CHECKING:
     from crpipe.inference.card import Provenance
     from crpipe.inference.export import Graphs
     from crpipe.train.workload import Batch, Columns, Measured, Metrics
+    from crpipe.workloads.direction.models.grouping import DomVectors
 
-Options = TypeVar("Options", bound=FlatTransformerOptions | DeepSetOptions)
+Options = TypeVar("Options", bound=FlatTransformerOptions | HierarchicalTransformerOptions | DeepSetOptions)
+SHOWN = 16  # pulses of a sensor in the summary of an event, where a model sees more of them
 
 
 class DirectionWorkload(Workload, Generic[Options]):
@@ -49,7 +68,6 @@ class DirectionWorkload(Workload, Generic[Options]):
     item_columns = tuple(field.name for field in PULSE)
     needs = ("geometry",)
     fit_events = 20_000
-    calibration_events = 5000
     validation_metrics = (
         Metric("angle_deg", "opening angle", unit="°", ideal=0.0),
         Metric("z_bias", "predicted minus true z", better="near", ideal=0.0),
@@ -58,7 +76,9 @@ class DirectionWorkload(Workload, Generic[Options]):
     def __init__(self, options: Options) -> None:
         super().__init__(options)
         self.optimizer = OptimizerSpec("adam", options.learning_rate, weight_decay=options.weight_decay)
-        self.metrics = METRICS + KAPPA_METRICS * (options.loss == "von_mises_fisher")
+        has_kappa = options.loss == "von_mises_fisher"
+        self.metrics = METRICS + KAPPA_METRICS * has_kappa
+        self.calibration_events = 5000 * has_kappa
         self.places: NDArray[np.float32] = np.zeros((0, 3), np.float32)
         self._model: DirectionModel | None = None
 
@@ -82,7 +102,7 @@ class DirectionWorkload(Workload, Generic[Options]):
         """
         part = events.take(index)
         doms = group_by_sensor(part, self.options.pulses_per_dom, self.options.max_doms)
-        arrays = padded_arrays(doms, self.options.pulses_per_dom, self.options.max_doms)
+        arrays = self.arrays(doms)
         turn = np.zeros(len(part))
         if self.options.rotate and seed:
             turn = np.random.default_rng(seed).uniform(0, 2 * np.pi, len(part))
@@ -97,15 +117,23 @@ class DirectionWorkload(Workload, Generic[Options]):
         }
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
+    def arrays(self, doms: DomVectors) -> dict[str, NDArray[np.generic]]:
+        """Return the arrays of a batch, without its truth."""
+        return padded_arrays(doms, self.options.pulses_per_dom, self.options.max_doms)
+
+    def encoder(self) -> PulseEncoder | None:
+        """Build what gives the network more features of each sensor; most have none."""
+
     @abc.abstractmethod
     def network(self, features: int) -> nn.Module:
         """Build the network over padded groups: ([E, L, features], [E, L]) to [E, 3]."""
 
     def model(self) -> DirectionModel:
         """Build features and network."""
-        absolute = self.options.time == "absolute"
-        features = Features(torch.from_numpy(self.places), self.options.pulses_per_dom, absolute=absolute)
-        self._model = DirectionModel(features, self.network(features.width))
+        absolute, most, encoder = self.options.time == "absolute", self.options.pulses_per_dom, self.encoder()
+        shown = min(most, SHOWN) if encoder else most
+        features = Features(torch.from_numpy(self.places), most, shown, absolute=absolute)
+        self._model = DirectionModel(features, self.network(features.width), encoder)
         return self._model
 
     def fit(self, model: nn.Module, blocks: Iterable[Events]) -> None:
@@ -236,7 +264,28 @@ class FlatTransformer(DirectionWorkload[FlatTransformerOptions]):
 
     def network(self, features: int) -> SensorTransformer:
         """Build the transformer."""
-        return SensorTransformer(features, self.options)
+        return SensorTransformer(entrance(features, self.options), self.options)
+
+
+class HierarchicalTransformer(DirectionWorkload[HierarchicalTransformerOptions]):
+    """A transformer over the pulses of each sensor, then one over the sensors of an event."""
+
+    def size(self, events: Events) -> NDArray[np.integer[Any]]:
+        """Count at most how many pulses of each event enter the network: [N]."""
+        return np.clip(events.multiplicity, 1, self.options.max_doms * self.options.pulses_per_dom)
+
+    def arrays(self, doms: DomVectors) -> dict[str, NDArray[np.generic]]:
+        """Return the arrays of a batch, with its sensors in groups of about as many pulses."""
+        arrays = super().arrays(doms)
+        return arrays | pulse_arrays(doms.slot, len(arrays["sensor"]), self.options.pulses_per_dom)
+
+    def encoder(self) -> PulseEncoder:
+        """Build the transformer over pulses."""
+        return PulseEncoder(self.options)
+
+    def network(self, features: int) -> EventTransformer:  # noqa: ARG002 - it sees those of pulses through the encoder
+        """Build the transformer over sensors."""
+        return EventTransformer(self.options)
 
 
 class DeepSet(DirectionWorkload[DeepSetOptions]):

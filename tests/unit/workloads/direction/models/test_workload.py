@@ -7,7 +7,14 @@ from pydantic import ValidationError
 from torch import nn
 
 from crpipe.events.batch import Events, concatenate
-from crpipe.workloads.direction import DeepSet, DeepSetOptions, FlatTransformer, FlatTransformerOptions
+from crpipe.workloads.direction import (
+    DeepSet,
+    DeepSetOptions,
+    FlatTransformer,
+    FlatTransformerOptions,
+    HierarchicalTransformer,
+    HierarchicalTransformerOptions,
+)
 from crpipe.workloads.direction.layout import opening_angle, unit_vectors
 from crpipe.workloads.direction.models import model as module
 from crpipe.workloads.direction.models.model import DirectionModel
@@ -160,7 +167,9 @@ def test_the_model_sees_the_sensors_that_are_hit_first(name):
     assert not differs(workload, model, event, [3, 4], sensor=[91, 150], charge=5)
     assert differs(*build(name, max_doms=3), event, 3, sensor=91)
     assert predict(workload, model, event)["doms"].tolist() == [4]
-    assert workload.size(event).tolist() == [2]
+    pulses = name == "HierarchicalTransformer"  # it bounds their number, the others that of sensors
+    assert workload.size(event).tolist() == ([5] if pulses else [2])
+    assert build(name, max_doms=2, pulses_per_dom=2)[0].size(event).tolist() == ([4] if pulses else [2])
     assert workload.size(make_events([0])).tolist() == [1]  # a row without pulses
 
 
@@ -200,11 +209,48 @@ def test_the_number_shown_in_training_is_the_angle_of_the_predictions():
         (FlatTransformer(FlatTransformerOptions(width=256, layers=6, feedforward=1024, head=1024)), 5.0),
         (FlatTransformer(FlatTransformerOptions(width=384, layers=6, feedforward=1280, head=1024)), 10.0),
         (DeepSet(DeepSetOptions()), 0.07),
+        (HierarchicalTransformer(HierarchicalTransformerOptions()), 0.8),
     ],
 )
 def test_sizes_are_those_of_the_docs(workload, millions):
     workload.places = make_places()
     assert sum(map(torch.numel, workload.model().parameters())) == pytest.approx(1e6 * millions, rel=0.1)
+
+
+@pytest.mark.parametrize("given", [{"input": "none"}, {"input": "mlp"}, {"residual_scales": True}])
+def test_an_input_and_its_scales_change_what_an_event_gives_and_not_that_of_others(given):
+    """In a batch or alone, an event gives the same vectors; they are not those of a linear input."""
+    events = make_events([1, 40, 7, 120, 3])
+    options = {"width": 32, "pulses_per_dom": 8, **given}
+    workload, model = build(**options)
+    whole = vectors_of(predict(workload, model, events))
+    alone = [vectors_of(predict(workload, model, events.part(each, each + 1))) for each in range(5)]
+    assert opening_angle(whole, np.concatenate(alone)).max() <= 1e-5
+    other = vectors_of(predict(*build(width=32, pulses_per_dom=8), events))
+    assert opening_angle(whole, other).max() > 1e-3
+
+
+def test_without_an_input_features_themselves_are_the_tokens():
+    """The embedding has no weights; zeros fill the width."""
+    _, model = build(input="none", width=32, pulses_per_dom=8)
+    assert list(model.network.enter.parameters()) == []
+    x = torch.randn(2, 3, 31)
+    assert torch.equal(model.network.enter(x), torch.cat([x, torch.zeros(2, 3, 1)], dim=-1))
+    message = "input: none needs a width of at least 131 for 41 pulses_per_dom, found 128"
+    with pytest.raises(ValidationError, match=message):
+        FlatTransformerOptions(input="none", pulses_per_dom=41)
+
+
+@pytest.mark.parametrize("name", ["FlatTransformer", "HierarchicalTransformer"])
+def test_attention_drops_out_in_training_alone_and_by_the_seed(name):
+    workload, model = build(name, dropout=0.5)
+    events, found = make_events([40, 7, 120]), []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        found.append(loss(workload, model.train(), events)[0].item())
+    assert found[0] == found[1] != found[2]
+    plain = build(name)
+    assert loss(workload, model.eval(), events)[0].item() == loss(*plain, events)[0].item()
 
 
 def test_heads_have_to_divide_the_width():
@@ -213,21 +259,24 @@ def test_heads_have_to_divide_the_width():
 
 
 def test_only_an_uncertainty_is_judged_as_one():
-    names = [{metric.name for metric in build(loss=choice)[0].metrics} for choice in LOSSES]
+    workloads = [build(loss=choice)[0] for choice in LOSSES]
+    names = [{metric.name for metric in workload.metrics} for workload in workloads]
     assert names[0] - names[1] == {"kappa_coverage_68", "kappa_coverage_68_quarter_4"}
     assert names[1] < names[0]
+    assert [workload.calibration_events for workload in workloads] == [5000, 0]
 
 
+@pytest.mark.parametrize("rough", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("choice", LOSSES)
 @pytest.mark.parametrize("name", NAMES)
-def test_forward_passes_in_bfloat16_are_near_and_their_losses_are_float32(name, choice):
+def test_forward_passes_of_16_bits_are_near_and_their_losses_are_float32(name, choice, rough):
     workload, model = build(name, loss=choice)
     events = make_events([3, 40, 7, 120, 1])
     exact, _ = loss(workload, model, events)
-    with torch.autocast("cpu", torch.bfloat16):
-        rough, _ = loss(workload, model, events)
-    assert rough.dtype == torch.float32
-    assert rough.item() == pytest.approx(exact.item(), rel=0.1, abs=0.1)
+    with torch.autocast("cpu", rough):
+        found, _ = loss(workload, model, events)
+    assert found.dtype == torch.float32
+    assert found.item() == pytest.approx(exact.item(), rel=0.1, abs=0.1)
 
 
 def fitted(name="FlatTransformer", count=60, **options):

@@ -92,12 +92,13 @@ def test_a_penalty_on_a_sample_keeps_its_weight(bundles, options):
     assert mean_penalty(**options) == pytest.approx(mean_penalty(), rel=0.1)
 
 
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("options", SETTINGS)
-def test_bfloat16_losses_are_close_to_float32_ones(bundles, options):
+def test_losses_of_16_bits_are_close_to_float32_ones(bundles, options, kind):
     workload, model = build(**options)
     batch = workload.collate(bundles(np.arange(60)), np.arange(60), (1,))
     exact = [loss for _, loss, _ in losses(workload, model, batch)]
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast("cpu", kind):
         rough = list(losses(workload, model, batch))
     for (phase, loss, _), known in zip(rough, exact, strict=True):
         assert loss.dtype == torch.float32

@@ -68,11 +68,12 @@ def test_a_loss_and_its_gradients_wait_for_no_device(name):
     assert_never_waits(*loss_of(name))
 
 
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", CASES)
-def test_in_bfloat16_a_loss_is_near_and_float32(name):
+def test_in_16_bits_a_loss_is_near_and_float32(name, kind):
     compute, _ = loss_of(name)
     exact, _ = compute()
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast("cpu", kind):
         rough, _ = compute()
     assert rough.dtype == torch.float32
     assert rough.item() == pytest.approx(exact.item(), rel=0.05)
