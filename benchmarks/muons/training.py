@@ -56,6 +56,8 @@ class Setting:
     goal: float | None = None  # times the earlier system's events/s
 
 
+# What a common processor has, for torch, oneDNN and MKL.
+COMMON = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
 SETTINGS = (
     Setting("README: SGD, no penalty", 48_000, 0.36, 5, "sgd", 0, 0, goal=4.0),
     Setting("launcher: Adam, penalty every 2", 30_000, 3.0, 5, "adam", 2, 4096, least=1, goal=3.0),
@@ -241,12 +243,12 @@ def step_report(limits: list[float], seconds: float, **given: Any) -> Callable[[
     return lambda: roofline.describe(step, roofline.Machine(*limits), seconds)
 
 
-def sides_of(given: dict[str, Any], clone: Path | None) -> list[Side]:
+def sides_of(given: dict[str, Any], clone: Path | None, precisions: tuple[str, ...]) -> list[Side]:
     """List crpipe in each of its ways, and the earlier system."""
     sides, threads = [], given["threads"]
     work = f"{__name__}:side"
     asleep = {"OMP_WAIT_POLICY": "PASSIVE"}  # as crpipe's commands have it
-    for precision in ("float32", "bfloat16"):
+    for precision in precisions:
         for name, narrow in ((OURS, {}), (EQUAL, {"hidden": EQUAL_HIDDEN})):
             more = {**given, **narrow, "precision": precision}
             end = "" if precision == "float32" else ", bfloat16"
@@ -265,14 +267,18 @@ def training(
     scale: float = 1.0,
     clock: str = "wall",
     load: int = 0,
+    avx2: bool = False,
 ) -> None:
     """Compare the steps of both settings.
 
     scale: share of the settings' batches. clock: cpu for a machine that others use, with one thread. load:
-    processes that compute beside them all the time.
+    processes that compute beside them all the time. avx2: without the instructions that only some processors
+    have, and so in float32 alone.
     """
+    if avx2:
+        os.environ.update(COMMON)
     with busy(load):
-        _training(run, rounds, threads, scale, clock)
+        _training(run, rounds, threads, scale, clock, ("float32",) if avx2 else ("float32", "bfloat16"))
 
 
 @contextlib.contextmanager
@@ -287,7 +293,9 @@ def busy(load: int) -> Iterator[None]:
             other.wait()
 
 
-def _training(run: Run, rounds: int, threads: int, scale: float, clock: str) -> None:
+def _training(
+    run: Run, rounds: int, threads: int, scale: float, clock: str, precisions: tuple[str, ...]
+) -> None:
     clone = run.peer(PEER)
     limits = once(f"{__name__}:measured_machine", {"threads": threads}).answer
     print(f"{threads} threads: {limits[0] / 1e9:.0f} GFLOP/s, {limits[1] / 1e9:.0f} GB/s")
@@ -295,7 +303,7 @@ def _training(run: Run, rounds: int, threads: int, scale: float, clock: str) -> 
         setting = chosen(name, scale)
         events = make_events(setting)
         given = {"setting": name, "scale": scale, "threads": threads}
-        sides = sides_of(given, clone)
+        sides = sides_of(given, clone, precisions)
         take_turns(sides, rounds)
         rows, peer = [], sides[-1]
         for each in sides:

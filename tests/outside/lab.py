@@ -118,10 +118,6 @@ class Lab(Campaign):
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def checkpoints(self):
-        """Read the bytes of every link's checkpoint."""
-        return {path.parent.name: path.read_bytes() for path in self.run.glob("store/*/checkpoint-*.pt")}
-
 
 def changed(settings, **keys):
     """Copy settings with other values: ``changed(HITS, source__uri="…")``."""

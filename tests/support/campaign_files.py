@@ -106,6 +106,16 @@ class CampaignFiles:
     def name(self, index: int) -> str:
         return str(self.config.all_ranges()[index])
 
+    def given_up(self, index: int) -> str:
+        """Leave a range out, as ``ranges.on_failure: skip`` does."""
+        name = self.listed(index)
+        about = {"range": name, "verb": "split", "kind": "FormatError", "cause": "a.parquet: damaged"}
+        about |= {"attempts": 3, "log": f"results/logs/split/{name}.log", "time": START}
+        about |= {"files": FILES, "bytes": FILES * (40 << 20)}
+        self.paths.skipped(name).parent.mkdir(parents=True, exist_ok=True)
+        write_json(self.paths.skipped(name), about)
+        return name
+
     def claim(self) -> None:
         self.laid_out()
         write_json(self.paths.campaign(), self.campaign.data_keys)

@@ -7,6 +7,7 @@ from runs import RANGES, REPOSITORY, TINY
 FIRST, SECOND = RANGES[:2]
 CHOSEN = ("--checkpoint", "latest", "--device", "cpu")
 QUANTILE = ("--set", "results=quantile", "--set", "split.quantile=0.9")
+CONVERTED = ("--set", "results=converted", "--set", "source.convert=cp {in} {out}")
 COUNTED = ("--set", "results=counted", "--set", "ranges.last=auto")
 ENERGIES = "energy_gev=1e6,zenith_rad=0.5,mass_number=1,depth_m=1500"
 
@@ -28,6 +29,10 @@ STEPS = (
     ("-", ("list", FIRST, *QUANTILE)),
     ("-", ("stage", FIRST, *QUANTILE)),
     ("threshold", ("threshold", *QUANTILE)),
+    ("-", ("tables", *CONVERTED)),
+    ("-", ("list", FIRST, *CONVERTED)),
+    ("-", ("stage", FIRST, *CONVERTED)),
+    ("convert", ("convert", FIRST, *CONVERTED)),
     ("split", ("split", FIRST)),
     ("split again", ("split", FIRST)),
     ("-", ("split", SECOND)),

@@ -150,6 +150,10 @@ class Campaign:
             row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit() and row[0] != "total"
         }
 
+    def checkpoints(self):
+        """Read the bytes of every link's checkpoint."""
+        return {path.parent.name: path.read_bytes() for path in self.run.glob("store/*/checkpoint-*.pt")}
+
     def contents(self):
         """Read every file of the campaign that is not about the attempt itself."""
         passing = ("logs", "benchmarks", "tensorboard", ".claim")
@@ -205,7 +209,18 @@ def children(process):
 
 def verb_of(process):
     """Name the crpipe verb that a process executes, or nothing."""
-    verbs = ("list", "tables", "stage", "split", "consolidate", "train", "evaluate", "figures", "predict")
+    verbs = (
+        "list",
+        "tables",
+        "stage",
+        "convert",
+        "split",
+        "consolidate",
+        "train",
+        "evaluate",
+        "figures",
+        "predict",
+    )
     try:
         words = process.cmdline()
     except psutil.Error:

@@ -150,10 +150,14 @@ def keep_campaign_here():
     PathModifier.apply_default_storage = store_packs
 
 
-def tell_nodes_the_count():
-    """Give nodes the counted number in place of ``ranges.last: auto``: they have no record, and maybe no source."""
+def tell_nodes_the_ranges():
+    """Give nodes the counted number in place of ``ranges.last: auto``, and the ranges that are left out.
+
+    They have no records, and maybe no source.
+    """
+    left_out = [*SETTINGS.ranges.skip, *SETTINGS.given_up()]
     ranges = decisions.one_line(
-        {**config.get("ranges", {}), "last": SETTINGS.last_file()}
+        {**config.get("ranges", {}), "last": SETTINGS.last_file(), "skip": left_out}
     )
     given = workflow.config_settings.config_args or []
     workflow.config_settings.config_args = [*given, f"ranges={ranges}"]
@@ -180,8 +184,10 @@ RANGES = CAMPAIGN.ranges
 LINKS = CAMPAIGN.chain.names
 if SETTINGS.packs:
     keep_campaign_here()
-    if workflow.is_main_process and SETTINGS.ranges.last == "auto":
-        tell_nodes_the_count()
+    if workflow.is_main_process and (
+        SETTINGS.ranges.last == "auto" or SETTINGS.given_up()
+    ):
+        tell_nodes_the_ranges()
 OUTDATED = outdated(CAMPAIGN) if workflow.is_main_process else []
 if workflow.is_main_process:
     rerun_jobs(OUTDATED)
@@ -243,6 +249,14 @@ def link_shards(wildcards):
 def parent_receipt(wildcards):
     """Name the receipt of the link before, whose checkpoint this link starts from."""
     return list(map(str, parent_of(CAMPAIGN, wildcards.link)))
+
+
+def ready_files(name):
+    """Name the files that say which raw files of a range can be read."""
+    return [
+        PATHS.staged(name),
+        *([PATHS.converted(name)] if SETTINGS.source.convert else []),
+    ]
 
 
 def tables_file():

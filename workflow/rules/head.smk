@@ -16,7 +16,7 @@ from snakemake.settings.types import SharedFSUsage
 from snakemake.shell import shell as job_shell
 
 from crpipe.core.causes import machine_error
-from crpipe.core.errors import MachineError, code_of
+from crpipe.core.errors import CrpipeError, MachineError, code_of
 from crpipe.core.files import disk_errors, make_folder, write_text
 from crpipe.core.paths import HEAD_FOLDER
 from crpipe.report.failures import kinds_of
@@ -27,6 +27,7 @@ from crpipe.workflow.monitor import FOR_A_PERSON, jobs_in, jobs_table, logs_line
 from crpipe.workflow.head import (
     OWN_SESSION,
     check_folder,
+    drop_skipped_copies,
     drop_spent_tables,
     end_early,
     keep_listings,
@@ -39,6 +40,7 @@ from crpipe.workflow.head import (
 )
 from crpipe.workflow.head import cancel_orphans, jobs_left
 from crpipe.workflow.head import what_failed, what_stopped
+from crpipe.workflow.skipped import TRIES, skip_bad_ranges
 
 # Where the journals ended when this call began: what follows is about its own jobs.
 ENDS = ends_of(PATHS.data_journal(), PATHS.train_journal())
@@ -86,6 +88,10 @@ def begin_jobs():
     stop_jobs(STOP, local_jobs, job_shell.terminate)
     getattr(job_shell, "_process_args", {}).update(OWN_SESSION)
     outlive_full_disks()
+    if SETTINGS.ranges.on_failure == "skip":
+        for each in workflow.rules:
+            if each.name in ("list_range", "stage", "split"):
+                each.restart_times = max(TRIES - 1, each.restart_times)
     for handler in logger.handlers:
         if not isinstance(handler, logging.FileHandler):
             handler.addFilter(
@@ -189,6 +195,7 @@ def take_lease_and_clean_up():
         cancel_orphans(own_job, logger.warning)
         keep_listings(PATHS, RANGES)
         drop_spent_tables(PATHS, RANGES)
+        drop_skipped_copies(PATHS, SETTINGS.given_up())
         resume_deletions(PATHS, RANGES)
         forget_spent()
         atexit.register(lease.close)
@@ -263,14 +270,22 @@ def end(messages):
     text = Path(messages).read_text(errors="replace")
     folders = (Path(".snakemake"), PATHS.results, PATHS.run_dir())
     trouble = next(iter(TROUBLE), None) or refused_write(folders)
-    RUN.failures = kinds_of(PATHS, text, ENDS)
+    RUN.failures, more = kinds_of(PATHS, text, ENDS), []
+    try:
+        if trouble is None:
+            skipped, more = skip_bad_ranges(CAMPAIGN, RUN.failures)
+            RUN.skip(skipped)
+    except CrpipeError as error:
+        more = [f"ranges.on_failure: {error}"]
     if trouble is not None:
         kind = type(trouble).__name__
         RUN.failures = [
             {"verb": "workflow", "name": "", "kind": kind, "cause": str(trouble)}
         ]
     RUN.end(
-        what_failed(CAMPAIGN, text, ENDS, WORDS, training=trains(), machine=trouble)
+        what_failed(
+            CAMPAIGN, text, ENDS, RUN, training=trains(), machine=trouble, more=more
+        )
     )
     if SETTINGS.notify.failure and not RUN.watched:
         shell("{COMMAND} notify failure || true")
@@ -284,3 +299,5 @@ if workflow.is_main_process:
         end_early(STOP, give_back)
     with refusing():
         HEAD = take_lease_and_clean_up()
+        for each in CAMPAIGN.given_up:
+            log_for_person(f"skipped: {each.describe()}")

@@ -7,7 +7,7 @@ In: results/staged, results/shards. Out: results/{shards,outliers,multiplicity,l
 rule split:
     """Turn one staged range into shards, outliers and a balanced ledger, and delete its raw copies."""
     input:
-        staged=PATHS.staged("{range}"),
+        staged=ready_files("{range}"),
         threshold=chosen_threshold,
         tables=tables_file(),
     output:

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from crpipe.campaign.recorded import RunRecord, read_run
-from crpipe.campaign.records import ChosenThreshold, table_keys, table_paths
+from crpipe.campaign.records import ChosenThreshold, SkippedRange, table_keys, table_paths
 from crpipe.config.loading import validate
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, DataError, LayoutError
@@ -62,7 +62,8 @@ class Campaign:
             return campaign
         keys = (read_json_if_any(path) for path in (paths.campaign(), paths.run_config()))
         data_keys, train_keys = ({} if each is None else each for each in keys)
-        return replace(campaign, recorded=RunRecord(campaign.chain, data_keys, train_keys))
+        record = RunRecord(campaign.chain, data_keys, train_keys, config.given_up())
+        return replace(campaign, recorded=record)
 
     @classmethod
     def of_run(cls, run: Path, results: Path | None = None) -> Campaign:
@@ -98,6 +99,12 @@ class Campaign:
         if self.recorded is not None:
             return self.recorded.chain.ranges
         return tuple(str(name) for name in self.config.all_ranges())
+
+    @property
+    def given_up(self) -> tuple[SkippedRange, ...]:
+        """The ranges that ``ranges.on_failure: skip`` left out; DataError for a damaged record."""
+        names = self.config.given_up() if self.recorded is None else self.recorded.given_up
+        return tuple(SkippedRange.read(self.paths.skipped(name)) for name in names)
 
     @cached_property
     def chain(self) -> Chain:

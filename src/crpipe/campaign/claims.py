@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _COPIED = ("source.", "simulator.")
 _FREE = frozenset({"source.reader"})
 _ASIDE = frozenset({"source.on_bad_file", "source.max_quarantined"})  # of the staged table
+_CONVERT = frozenset({"source.convert", "source.convert_suffix"})
 
 
 def data_keys_are_unused(paths: Paths, changed: Collection[str]) -> bool:
@@ -54,7 +55,8 @@ def deletion_of_copies(paths: Paths) -> str:
 def copied(paths: Paths) -> list[Path]:
     """Name the files and folders of what was listed and copied."""
     tables = paths.tables()
-    folders = [paths.manifest("x").parent, paths.staged("x").parent, paths.table_copies()]
+    folders = [paths.manifest("x").parent, paths.staged("x").parent, paths.converted("x").parent]
+    folders.append(paths.table_copies())
     files = [tables, paths.positions(), paths.position_names()]
     return [folder for folder in folders if _holds(folder, "*")] + [
         file for file in files if is_present(file)
@@ -81,6 +83,8 @@ def _holds(folder: Path, pattern: str) -> bool:
 def _says_what_is_copied(name: str, paths: Paths) -> bool:
     if name in _ASIDE:
         return _holds(paths.staged("x").parent, "*.parquet")
+    if name in _CONVERT:
+        return _holds(paths.converted("x").parent, "*.parquet")
     return name == "seed" or (name.startswith(_COPIED) and name not in _FREE)
 
 
@@ -189,6 +193,9 @@ def _data_advice(paths: Paths) -> str:
     if not command:
         return advice
     first = "nothing is split yet: delete what was listed and copied under the old values"
+    converted = paths.converted("x").parent
+    if _holds(converted, "*"):
+        command += f"\n  (for source.convert alone: {shlex.join(['rm', '-r', str(converted)])})"
     return f"{first}\n  {command}\nor {advice}"
 
 

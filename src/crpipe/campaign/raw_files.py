@@ -8,14 +8,14 @@ from __future__ import annotations
 import re
 import statistics
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from crpipe.core import checksums
 from crpipe.core.causes import OF_FORM, MachineWatch, is_there, refuse_machine_error, retry_io
 from crpipe.core.errors import DataError, FormatError, SourceError
-from crpipe.core.files import atomic_write
+from crpipe.core.files import atomic_write, digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pyarrow as pa
+
+    from crpipe.config.sections import SourceSection
+    from crpipe.core.paths import Paths
 
 # ruff: noqa: PLC0415
 
@@ -36,6 +39,7 @@ _SOURCE_FILES = b"source_files"  # of the Parquet file of a manifest
 SERVER_ONLY = "server-checksum"  # of the server that sent the file, where no other one names any
 LISTED = "listed-checksum"  # of the list that `source.checksums` names
 SIZE_ONLY = "size-only"  # the one way that `source.require_checksum` refuses
+CONVERTED = ".converted"  # folder among raw copies: what source.convert made of them
 NAME_BYTES = 250  # of a file's name; while it is copied, ".part" is added, and file systems end at 255
 FEW = 0.5  # of the median: ranges with fewer files are reported
 _DIGITS = re.compile(r"([0-9]+)")
@@ -134,7 +138,10 @@ class StagedFile:
 
 @dataclass(frozen=True, slots=True)
 class RawFile:
-    """One row of the staged table as it is read; ``number``, its place in the table, names it in shards."""
+    """One row of the staged table as it is read; ``number``, its place in the table, names it in shards.
+
+    converted: what ``source.convert`` made of it.
+    """
 
     number: int
     path: str
@@ -145,6 +152,12 @@ class RawFile:
     checksum: str
     algorithm: str
     verified: str
+    converted: RawFile | None = None
+
+    @property
+    def ready(self) -> RawFile:
+        """The file that the reader reads."""
+        return self.converted or self
 
 
 def natural_key(name: str) -> tuple[list[str | int], str]:
@@ -256,39 +269,70 @@ def write_staged(path: Path, files: Iterable[StagedFile]) -> None:
     _write(path, [file.row() for file in files], _staged_schema())
 
 
-def read_staged(path: Path) -> list[RawFile]:
-    """Read the staged table; raise DataError when it is missing or damaged."""
+def read_staged(path: Path, verb: str = "stage") -> list[RawFile]:
+    """Read the staged table, or that of ``verb`` convert; raise DataError when it is missing or damaged."""
     rows = _read_table(
         path,
         [name for name in _staged_schema().names if name != "mtime"],
-        "stage",
+        verb,
         if_damaged="run the same command again",
-        if_wrong="stage the range again: copies that are verified stay",
+        if_wrong=f"{verb} the range again: copies that are verified stay",
     )
     return [RawFile(number, **row) for number, row in enumerate(rows)]
 
 
+def conversion_key(source: SourceSection, file: RawFile) -> str:
+    """Return what a converted file follows from: the command, and the raw file."""
+    about = [file.path, file.size, file.algorithm, file.checksum]
+    return digest([source.convert, source.convert_suffix, *about])
+
+
+def read_ready(paths: Paths, source: SourceSection, name: str) -> list[RawFile]:
+    """Read the staged table; where files are converted, with the result of each.
+
+    Raise DataError when a table is missing or damaged, or where a file was not converted as it is now.
+    """
+    files = read_staged(paths.staged(name))
+    if not source.convert:
+        return files
+    table = paths.converted(name)
+    rows = {row.uri: row for row in read_staged(table, "convert")}
+
+    def with_result(file: RawFile) -> RawFile:
+        if file.state != STAGED:
+            return file
+        row = rows.get(conversion_key(source, file))
+        if row is None:
+            raise DataError(f"{table}: {file.path} is another file now; run `crpipe convert {name}` again")
+        if row.state != STAGED:
+            return replace(file, state=QUARANTINED, reason=row.reason)
+        return replace(file, converted=replace(row, path=f"{CONVERTED}/{file.path}{source.convert_suffix}"))
+
+    return [with_result(file) for file in files]
+
+
 def check_present(folder: Path, file: RawFile) -> None:
-    """Raise SourceError unless the raw copy exists, seen late or at once, with the size that was staged."""
-    path = folder / file.path
+    """Raise SourceError unless what the reader reads exists, seen late or at once, with its recorded size."""
+    path = folder / file.ready.path
     with MachineWatch(path):
         if not is_there(path):
-            raise SourceError(f"{path}: missing, though it was staged; {_advice(folder)}")
+            raise SourceError(f"{path}: missing, though it was staged; {_advice(folder, file)}")
         size = retry_io(path.stat).st_size
-    if size != file.size:
-        raise SourceError(f"{path}: {size} bytes, {file.size} were staged; {_advice(folder)}")
+    if size != file.ready.size:
+        raise SourceError(f"{path}: {size} bytes, {file.ready.size} were staged; {_advice(folder, file)}")
 
 
 def check_unchanged(folder: Path, file: RawFile) -> None:
-    """Raise SourceError unless the raw copy has the checksum that was staged."""
+    """Raise SourceError unless what the reader reads has the checksum that was recorded."""
+    advice, file = _advice(folder, file), file.ready
     path = folder / file.path
     with MachineWatch(path):
         if file.checksum and retry_io(lambda: checksums.of_file(path, file.algorithm)) != file.checksum:
-            raise SourceError(f"{path}: changed since it was staged ({file.algorithm}); {_advice(folder)}")
+            raise SourceError(f"{path}: changed since it was staged ({file.algorithm}); {advice}")
 
 
 def confirmed(folder: Path, file: RawFile, read: Callable[[], Answer]) -> Answer:
-    """Read a raw copy; raise FormatError only for bytes that have the staged checksum and are refused twice.
+    """Read a file; raise FormatError only for bytes that have the recorded checksum and are refused twice.
 
     A file server that answers late or in part looks like a file of a wrong form.
     """
@@ -299,7 +343,9 @@ def confirmed(folder: Path, file: RawFile, read: Callable[[], Answer]) -> Answer
         return read()
 
 
-def _advice(folder: Path) -> str:
+def _advice(folder: Path, file: RawFile) -> str:
+    if file.converted:
+        return f"run `crpipe convert {folder.name}` again"
     return f"delete {folder}.parquet and stage the range again"
 
 

@@ -112,6 +112,7 @@ class ReaderChoice:
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
     tables: Tables = field(default_factory=dict)
+    hint: str = ""  # ends each message about a file that cannot be read
 
     def needs(self) -> tuple[str, ...]:
         """Return the names of the side tables that the reader needs."""
@@ -121,7 +122,7 @@ class ReaderChoice:
         """Build the reader; raise ConfigError when it is none, or when a table that it needs is missing."""
         reader = open_reader(self.name, self.options)
         check_needs(self.name, reader.needs, self.tables)
-        return CheckedReader(self.name, reader, self.tables)
+        return CheckedReader(self.name, reader, self.tables, self.hint)
 
 
 def configured_reader(config: Config) -> ReaderChoice | None:
@@ -129,7 +130,8 @@ def configured_reader(config: Config) -> ReaderChoice | None:
     if not config.source.reader:
         return None
     tables = table_paths(config.paths().tables())
-    return ReaderChoice(config.source.reader, config.options("reader"), tables)
+    hint = "; source.convert is set: its outputs are read, not raw files" if config.source.convert else ""
+    return ReaderChoice(config.source.reader, config.options("reader"), tables, hint)
 
 
 class CheckedReader:
@@ -139,8 +141,9 @@ class CheckedReader:
     another shape than the layout promises. Values are not judged here: ``validity`` does that.
     """
 
-    def __init__(self, name: str, reader: Reader, tables: Tables) -> None:
+    def __init__(self, name: str, reader: Reader, tables: Tables, hint: str = "") -> None:
         self.name = name
+        self._hint = hint
         self.layout = reader.layout
         self.reader = reader
         self.expectations = expectations_of(reader)
@@ -188,6 +191,8 @@ class CheckedReader:
                 yield
         except (FormatError, PluginError) as error:
             self._refuse_format(path, error)
+            if self._hint and isinstance(error, FormatError):
+                raise FormatError(f"{error}{self._hint}") from error
             raise
 
     def _refuse_format(self, path: Path, error: Exception) -> None:
@@ -201,7 +206,7 @@ class CheckedReader:
         remedy = file_format.remedy or _fitting(self.name, file_format.name, path, self._tables)
         raise FormatError(
             f"{path}: this is {file_format.words}, and {self.name} reads {' or '.join(formats)}; "
-            f"{remedy or 'have it made again, or write a reader for it: docs/workload.md'}"
+            f"{remedy or 'have it made again, or write a reader for it: docs/workload.md'}{self._hint}"
         ) from error
 
     def _wrong(self, path: Path, problem: str) -> PluginError:

@@ -11,6 +11,7 @@ from crpipe.core.errors import DataError
 from crpipe.core.files import read_json, read_json_if_any
 from crpipe.core.paths import BEST, OUTLIERS, Paths
 from crpipe.core.ranges import Chain, ChainLink, Range
+from crpipe.core.records import skipped_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,11 +27,13 @@ class RunRecord:
     """What the files of a run say of it where no configuration is given.
 
     data_keys: None where its data are not known. train_keys: those of the run, side tables included.
+    given_up: ranges that ``ranges.on_failure: skip`` left out.
     """
 
     chain: Chain
     data_keys: Tree | None
     train_keys: Tree
+    given_up: tuple[str, ...]
 
 
 def read_run(run: Path, results: Path | None) -> tuple[Paths, RunRecord]:
@@ -44,9 +47,10 @@ def read_run(run: Path, results: Path | None) -> tuple[Paths, RunRecord]:
         )
     data = results or next((each for each in _candidates(root, run) if _fits(each / _RECORD, keys)), None)
     paths = Paths(data or root / "results", run.parent, run.name)
-    ranges = () if data is None else tuple(sorted(_data_ranges(paths)))
+    given_up = tuple(sorted(skipped_names(paths)))
+    ranges = () if data is None else tuple(sorted(_data_ranges(paths) - {*given_up}))
     data_keys = None if data is None else read_json(data / _RECORD)
-    return paths, RunRecord(_chain(paths, ranges), data_keys, keys)
+    return paths, RunRecord(_chain(paths, ranges), data_keys, keys, given_up)
 
 
 def _record_of(run: Path) -> Tree:

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from crpipe.core.causes import is_present, is_there, retry_io
 from crpipe.core.errors import DataError
+from crpipe.core.files import size
 from crpipe.core.paths import BEST, DELETED_CHECKPOINTS
 from crpipe.core.records import WRITTEN, Record, RecordTable
+from crpipe.core.text import counted, shorten
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+_SHOWN = 200  # characters of a cause
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +28,35 @@ class ChosenThreshold(Record):
     ranges: tuple[str, ...]
     threshold: int
     events: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkippedRange(Record, files="skipped/*"):
+    """skipped/RANGE.json: a range that stayed bad, and was left out by ``ranges.on_failure: skip``.
+
+    verb: what failed, in so many attempts, and ``kind`` and ``cause`` of its last error. files, bytes: of its
+    listing, none of them read; None where there is none. time: of the decision, in seconds.
+    """
+
+    range: str
+    verb: str
+    kind: str
+    cause: str
+    attempts: int
+    log: str
+    time: float
+    files: int | None = field(default=None, metadata=WRITTEN)
+    bytes: int | None = field(default=None, metadata=WRITTEN)
+
+    def loss(self) -> str:
+        """Describe what is missing from the campaign."""
+        listed = "not listed" if self.files is None else counted(self.files, "file")
+        return f"{listed}{'' if self.bytes is None else f', {size(self.bytes)}'}"
+
+    def describe(self) -> str:
+        """Describe in one line what is missing, and why."""
+        tried = counted(self.attempts, "attempt")
+        return f"{self.range} ({self.loss()}): {self.verb} failed in {tried}: {shorten(self.cause, _SHOWN)}"
 
 
 @dataclass(frozen=True, kw_only=True)

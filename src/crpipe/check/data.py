@@ -18,9 +18,10 @@ from crpipe.campaign.raw_files import (
     check_unchanged,
     lease_folder,
     read_manifest,
+    read_ready,
     read_staged,
 )
-from crpipe.campaign.records import read_tables
+from crpipe.campaign.records import SkippedRange, read_tables
 from crpipe.campaign.split_record import (
     BULK_SHARDS,
     FILES,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from crpipe.campaign.campaign import Campaign
+    from crpipe.campaign.raw_files import RawFile
     from crpipe.check.events import EventTable
     from crpipe.check.findings import Agreed, CheckReport
     from crpipe.core.paths import Paths, Role
@@ -82,7 +84,7 @@ def check_range(report: CheckReport, campaign: Campaign, agreed: Agreed, name: s
         if name in agreed.trained:
             what = "missing, though a finished link was trained on this range"
             report.error(paths.shard_manifest(name), what, again)
-        _check_unsplit(report, paths, name)
+        _check_unsplit(report, campaign, name)
         return
     report.counts["ranges"] += 1
     # A finished split restores what is missing from its own record.
@@ -282,8 +284,9 @@ def _check_inputs(report: CheckReport, campaign: Campaign, manifest: ShardManife
 # What is not split yet.
 
 
-def _check_unsplit(report: CheckReport, paths: Paths, name: str) -> None:
-    """Check the raw copies of a staged range; name what is not checked."""
+def _check_unsplit(report: CheckReport, campaign: Campaign, name: str) -> None:
+    """Check the raw copies of a staged range, and what was made of them; name what is not checked."""
+    paths = campaign.paths
     listing, staged, raw = paths.manifest(name), paths.staged(name), paths.raw(name)
     if not is_present(listing) and not is_present(staged):
         report.note(name, "not listed yet")
@@ -305,11 +308,24 @@ def _check_unsplit(report: CheckReport, paths: Paths, name: str) -> None:
             if file.state == STAGED:
                 # The other copies are verified: they stay.
                 again = f"{removing(staged, raw / file.path)} && crpipe stage {name}"
-                with report.reading(raw / file.path, again):
-                    check_present(raw, file)
-                    check_unchanged(raw, file)
-                    report.counts.update(files=1, bytes=file.size)
-    report.note(name, "staged, not split yet; the raw copies are whole, or named above")
+                _check_copy(report, raw, file, again)
+    converted = campaign.config.source.convert and is_present(paths.converted(name))
+    if converted:
+        remedy = f"{removing(paths.converted(name))} && crpipe convert {name}"
+        with report.reading(paths.converted(name), remedy):
+            for file in read_ready(paths, campaign.config.source, name):
+                if file.state == STAGED:
+                    _check_copy(report, raw, file, f"crpipe convert {name}")
+    how = "converted" if converted else "staged"
+    report.note(name, f"{how}, not split yet; the raw copies are whole, or named above")
+
+
+def _check_copy(report: CheckReport, raw: Path, file: RawFile, remedy: str) -> None:
+    """Check the bytes of what the reader would read of one file."""
+    with report.reading(raw / file.ready.path, remedy):
+        check_present(raw, file)
+        check_unchanged(raw, file)
+        report.counts.update(files=1, bytes=file.ready.size)
 
 
 # What all ranges share: the recorded keys, the layout, the threshold, side tables, numbered files.
@@ -339,6 +355,11 @@ def check_campaign_files(report: CheckReport, campaign: Campaign, agreed: Agreed
     _check_tables(report, campaign)
     _check_positions(report, campaign)
     _check_twins(report, campaign)
+    for name in campaign.config.given_up():
+        path = paths.skipped(name)
+        record = report.read(SkippedRange.read, path, f"{removing(path)} && crpipe run")
+        if record is not None:
+            report.note(name, f"skipped, nothing of it is trained on: {record.describe()}")
 
 
 def _check_twins(report: CheckReport, campaign: Campaign) -> None:

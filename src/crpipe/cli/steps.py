@@ -154,6 +154,23 @@ def stage(name: RangeArgument) -> None:
 
 @verb(
     steps,
+    "convert",
+    RANGE,
+    reads="source, source.reader, reader, resources.convert",
+    raises=[DataError, MissingExtra, PluginError, *OF_THE_SOURCE],
+    page="data.md#files-that-no-reader-reads",
+)
+def convert(name: RangeArgument) -> None:
+    """Make a file for the reader of each staged file of a range with the command of `source.convert`."""
+    with importing():
+        from crpipe.source.convert import convert_range
+
+    with _attempt_on("convert", name) as (campaign, key):
+        convert_range(campaign, key, Terminal())
+
+
+@verb(
+    steps,
     "threshold",
     reads="split, source.reader, reader",
     raises=[DataError, SourceError, PluginError, MachineError],

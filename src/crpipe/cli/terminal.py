@@ -221,7 +221,7 @@ def keys(config: Config) -> Iterator[Choice]:
 
 
 def _keys(section: type[BaseModel], prefix: str) -> Iterator[Choice]:
-    from crpipe.config.sections import Section
+    from crpipe.config.keys import Section
 
     for name, info in section.model_fields.items():
         if info.exclude:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from typing import TYPE_CHECKING
 
 from crpipe.core.errors import ConfigError
 from crpipe.core.ranges import numbers_of
 
 if TYPE_CHECKING:
-    from crpipe.config.sections import SplitSection, TrainSection
+    from crpipe.config.sections import RangesSection, SourceSection, SplitSection, TrainSection
 
 # Characters of a path that do not reach its files as they are, and who changes them.
 _CHANGED = {
@@ -42,6 +44,15 @@ def check_file_numbers(split: SplitSection, first: int, last: int) -> None:
                     f"split.{name}: {entry} is outside of the campaign's file numbers, {first} to {last} "
                     "(ranges.first, ranges.last); correct it"
                 )
+
+
+def check_on_failure(ranges: RangesSection, *, packs: bool) -> None:
+    """Refuse to skip ranges that fail on machines of their own: what they left is no cause to judge by."""
+    if packs and ranges.on_failure == "skip":
+        raise ConfigError(
+            "ranges.on_failure: skip does not work with packs: true; set it to stop, and name a bad range in "
+            "ranges.skip"
+        )
 
 
 def check_held_out(split: SplitSection, train: TrainSection) -> None:
@@ -97,6 +108,44 @@ def check_binnings(split: SplitSection) -> None:
                 f"split.histograms.{column}: the low end {low:g} is not below the high end {high:g}; write "
                 "[low end, high end, number of bins], for example [0, 100, 50]"
             )
+
+
+_PLACES = re.compile(r"\{(in|out)\}")
+_MARK = "\x01 \x01"
+
+
+def fill_command(command: str, source: str, output: str) -> str:
+    """Write the two paths into a command of source.convert, quoted for the shell."""
+    paths = {"in": shlex.quote(source), "out": shlex.quote(output)}
+    return _PLACES.sub(lambda match: paths[match[1]], command)
+
+
+def check_convert(source: SourceSection, *, simulates: bool, packs: bool) -> None:
+    """Refuse a command of source.convert that cannot work."""
+    command, places = source.convert, _PLACES.findall(source.convert)
+    missing = {"in", "out"} - {*places}
+    try:
+        words = "\n".join(shlex.split(fill_command(command, _MARK, _MARK)))
+    except ValueError:
+        words = ""
+    why = ""
+    if missing:
+        why = (
+            f"{{{min(missing)}}} is missing; write the command for one file, with {{in}} in place of the raw "
+            "file's path and {out} in place of the output's"
+        )
+    elif words.count(_MARK) != len(places) or f"'{_MARK}" in words:
+        why = (
+            "{in} or {out} is within quotes, or a quote is not closed; write both without: crpipe quotes them"
+        )
+    elif "/" in source.convert_suffix:
+        why = f"source.convert_suffix: {source.convert_suffix!r} is part of a name; write it without /"
+    elif simulates:
+        why = "source.simulator makes files for source.reader itself; leave it empty"
+    elif packs:
+        why = "no job of a pack converts files; convert them before, or set packs: false"
+    if command and why:
+        raise ConfigError(f"source.convert: {why}")
 
 
 def check_start(train: TrainSection) -> None:

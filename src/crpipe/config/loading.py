@@ -17,12 +17,15 @@ from pydantic import BaseModel, model_validator
 
 from crpipe.config.combinations import (
     check_binnings,
+    check_convert,
     check_directory,
     check_file_numbers,
     check_held_out,
+    check_on_failure,
     check_processes,
     check_start,
 )
+from crpipe.config.keys import Section, key
 from crpipe.config.plugins import (
     WRITTEN_AS,
     free_options,
@@ -39,19 +42,17 @@ from crpipe.config.sections import (
     OutliersSection,
     RangesSection,
     ResourcesSection,
-    Section,
     SourceSection,
     SplitSection,
     SyncSection,
     TrainSection,
-    key,
 )
 from crpipe.config.yaml_text import BRACES, read_value, read_yaml
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
 from crpipe.core.paths import Paths
 from crpipe.core.ranges import Range, make_chain, make_ranges
-from crpipe.core.records import NumberedFiles
+from crpipe.core.records import NumberedFiles, skipped_names
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -189,8 +190,10 @@ class Config(Section):
         check_directory("runs", self.runs)
         check_held_out(self.split, self.train)
         check_start(self.train)
+        check_on_failure(self.ranges, packs=self.packs)
         check_processes(self.train)
         check_binnings(self.split)
+        check_convert(self.source, simulates=self.simulates(), packs=self.packs)
         return self
 
     def _check_horizon(self, last: int) -> None:
@@ -223,7 +226,17 @@ class Config(Section):
 
     def all_ranges(self) -> tuple[Range, ...]:
         """The campaign's ranges in order, without the skipped ones."""
-        return self._expand(self.last_file())
+        given_up = self.given_up()
+        left = tuple(name for name in self._expand(self.last_file()) if str(name) not in given_up)
+        if not left:
+            raise ConfigError(f"{self.paths().skipped('*')}: every range is skipped; nothing is left to do")
+        return left
+
+    def given_up(self) -> tuple[str, ...]:
+        """Names in order of the ranges that have a record of ``ranges.on_failure: skip``."""
+        names = skipped_names(self.paths()) - {*self.ranges.skip}
+        every = self._expand(self.last_file(), skip=False) if names else ()
+        return tuple(name for name in map(str, every) if name in names)
 
     def chain(self, *, has_outliers: bool) -> Chain:
         """The links of training; raise ConfigError when train.start_after names none, or the last."""

@@ -2,53 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat, model_validator
-from pydantic.json_schema import SkipJsonSchema
-from pydantic_core import PydanticCustomError
+from pydantic import Field, FiniteFloat
+
+from crpipe.config.keys import FROZEN, Section, frozen, key
 
 Binning = tuple[FiniteFloat, FiniteFloat, Annotated[int, Field(ge=1, le=10_000)]]
-Scope = Literal["data", "train", "site"]
-
-
-def key(default: Any, meaning: str, scope: Scope = "site", *, later: bool = False, **bounds: Any) -> Any:
-    """Declare a configuration key.
-
-    ``scope`` says what a change of the key changes: the shards (data), the checkpoints (train), or neither
-    (site). Keys of scope data and train make up the fingerprint. ``later``: an option that campaigns from
-    before it do not know; it is in the fingerprint only where it is not the default.
-    """
-    extra: dict[str, Any] = {"scope": scope} | ({"later": True} if later else {})
-    return Field(default, description=meaning, json_schema_extra=extra, **bounds)
-
-
-def frozen(value: Any, scope: Scope) -> Any:
-    """Declare what was a key once: its value is in the fingerprint, and nobody can set it."""
-    return Field(value, json_schema_extra={"scope": scope}, exclude=True)
-
-
-def _refuse(_: Any) -> Any:
-    raise PydanticCustomError("extra_forbidden", "unknown key")
-
-
-FROZEN: Any = (BeforeValidator(_refuse), SkipJsonSchema())  # type: ignore[type-arg]
-
-
-class Section(BaseModel):
-    """Base of every section: frozen, no unknown keys."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _empty(cls, tree: Any) -> Any:
-        """Read a section whose keys are all commented out (null in YAML) as an empty one."""
-        if not isinstance(tree, dict):
-            return tree
-        return {
-            name: {} if value is None and name in _sections(cls) else value for name, value in tree.items()
-        }
 
 
 class SourceSection(Section):
@@ -72,6 +32,19 @@ class SourceSection(Section):
         "what makes the raw files when source.uri is synthetic://, as module:Name; its options are under "
         "`simulator`",
         "data",
+    )
+    convert: str = key(
+        "",
+        "command that makes a file for source.reader of each raw file before the split: {in} and {out} are "
+        "replaced by the two paths, quoted for the shell; empty: none",
+        "data",
+        later=True,
+    )
+    convert_suffix: str = key(
+        ".parquet", "what the name of each file that source.convert makes ends with", "data", later=True
+    )
+    convert_timeout_s: float = key(
+        1800.0, "longest time that source.convert may take for one file, in seconds", gt=0
     )
     tables: dict[str, str] = key(
         {},
@@ -133,6 +106,12 @@ class RangesSection(Section):
     skip: tuple[str, ...] = key(
         (), "ranges to leave out, e.g. [0042000-0042999]; the explicit way past a bad one"
     )
+    on_failure: Literal["stop", "skip"] = key(
+        "stop",
+        "what to do about a range whose own files are bad in three attempts (missing, damaged, too few): "
+        "`stop` blocks what follows it; `skip` leaves it out as `ranges.skip` does, and records why",
+    )
+    max_skipped: int = key(1, "most ranges that `ranges.on_failure: skip` leaves out; one more stops", ge=0)
     duplicates: Literal["refuse", "allow"] = key(
         "refuse",
         "what to do when a raw file is in two ranges, under any names: `refuse` does not train on both; "
@@ -246,15 +225,10 @@ class ResourcesSection(Section):
     """What the workflow asks the cluster for, per rule."""
 
     stage: JobResources = key(JobResources(), "copying one range")
+    convert: JobResources = key(JobResources(), "source.convert on the files of one range, one on each CPU")
     split: JobResources = key(JobResources(), "splitting one range")
     train: JobResources = key(JobResources(cpus=8, mem_mb=32_000, runtime_minutes=1440), "training one range")
     evaluate: JobResources = key(JobResources(mem_mb=16_000), "evaluating a checkpoint")
-
-
-def _sections(model: type[BaseModel]) -> frozenset[str]:
-    return frozenset(
-        name for name, info in model.model_fields.items() if isinstance(info.default, BaseModel | dict)
-    )
 
 
 # The sections of the configuration that are about training: batches, the loop, held-out evaluation.

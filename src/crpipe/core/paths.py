@@ -86,6 +86,14 @@ class Paths:
         """Directory of the raw copies; undeclared, so that a failed job resumes; gone once split."""
         return self.results / "staged" / name
 
+    def converted(self, name: str) -> Path:
+        """Convert's output: what source.convert made of each raw copy, and what was quarantined."""
+        return self.results / "converted" / f"{name}.parquet"
+
+    def convert_log(self, name: str, path: str) -> Path:
+        """What the last source.convert that failed for a file of a range printed."""
+        return self.results / "logs" / "convert" / name / f"{path}.log"
+
     def shards(self, name: str) -> Path:
         """Directory of training, validation and test shards; valid once its ``manifest.json`` is there."""
         return self.results / "shards" / name
@@ -126,6 +134,10 @@ class Paths:
     def ledger(self, name: str) -> Path:
         """Split's output: where every event and item of the range went."""
         return self.results / "ledgers" / f"{name}.json"
+
+    def skipped(self, name: str) -> Path:
+        """Why ``ranges.on_failure: skip`` left a range out; as long as it is there, it is left out."""
+        return self.results / "skipped" / f"{name}.json"
 
     def campaign(self) -> Path:
         """The configuration keys that shaped the data, written by the first data job."""

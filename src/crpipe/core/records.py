@@ -19,6 +19,8 @@ from crpipe.core.paths import FORKS
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from crpipe.core.paths import Paths
+
 Parser = Callable[[Any, str], Any]  # takes a value and its name in the file; raises ValueError
 WRITTEN = {"written": True}  # metadata of a field that may be missing, but whose None is written
 _Fields = tuple[dict[str, Parser], frozenset[str], frozenset[str]]
@@ -182,6 +184,11 @@ class NumberedFiles(Record, files="positions.json"):
     last: int
     source: str
     files: int
+
+
+def skipped_names(paths: Paths) -> set[str]:
+    """Name the ranges that ``ranges.on_failure: skip`` left out: those with a record."""
+    return {path.stem for path in paths.skipped("x").parent.glob("*.json")}
 
 
 @dataclass(frozen=True, kw_only=True)

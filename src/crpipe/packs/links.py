@@ -95,6 +95,7 @@ class PackFiles:
     def add_configuration(self) -> None:
         """Add the merged configuration, and what the reader, links and ranges need alike."""
         tree = self.campaign.config.model_dump(mode="json", exclude=_NOT_SENT)
+        tree["ranges"]["skip"] += self.campaign.config.given_up()
         self.members[CONFIG] = (json.dumps(tree, indent=1, sort_keys=True) + "\n").encode()
         paths = self.campaign.paths
         self.add(paths.tables(), paths.positions(), paths.position_names())

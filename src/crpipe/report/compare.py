@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from crpipe.campaign.code import used_code
-from crpipe.campaign.records import Receipt
+from crpipe.campaign.records import Receipt, SkippedRange
 from crpipe.config.plugins import called_now
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json
 from crpipe.core.journal import JOURNAL_BYTES, tail
 from crpipe.core.paths import BEST, Paths
+from crpipe.core.records import skipped_names
 from crpipe.core.text import Column, measured, number, table
 from crpipe.report.evaluations import MODEL, every_evaluation
 from crpipe.report.figure_context import FigureContext, figures_of
@@ -43,7 +44,7 @@ class RunFiles:
 
     keys: those of scope data and train. code: that of its workload. processes: of its newest job. receipts:
     of the finished links, by their steps. rows: its metrics.
-    evaluation: the newest one; None without any.
+    evaluation: the newest one; None without any. skipped: ranges of the data that stayed bad, in words.
     """
 
     name: str
@@ -53,6 +54,7 @@ class RunFiles:
     receipts: tuple[Receipt, ...]
     rows: tuple[Row, ...]
     evaluation: Evaluation | None
+    skipped: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, paths: Paths) -> RunFiles:
@@ -73,6 +75,7 @@ class RunFiles:
             tuple(sorted(receipts, key=lambda receipt: receipt.step)),
             tuple(_rows(paths)),
             max(every_evaluation(paths), key=lambda one: one.record.step or 0, default=None),
+            tuple(SkippedRange.read(paths.skipped(name)).describe() for name in sorted(skipped_names(paths))),
         )
 
     def total(self, kind: str) -> str:
@@ -124,7 +127,7 @@ def compared_tables(runs: Sequence[RunFiles]) -> list[ComparedTable]:
     """Tabulate what differs between runs: keys, sizes of the training, evaluations, validation."""
     return [
         ComparedTable("keys that differ", *_keys(runs)),
-        ComparedTable("training", _sizes(runs), []),
+        ComparedTable("training", _sizes(runs), [f"skipped: {name}" for name in runs[0].skipped]),
         ComparedTable("newest evaluation", *_metrics(runs)),
         ComparedTable("last validation in training", *_validation(runs)),
     ]

@@ -220,6 +220,7 @@ def _trained_on(campaign: Campaign, split: Sequence[str]) -> Iterator[Entry]:
 # temporary files are not.
 SHARDS_TO_RAW = 1.0
 SPILLS_TO_RAW = 2.0
+CONVERTED_TO_RAW = 1  # nobody knows how much a command of source.convert writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +314,12 @@ def peak_disk(campaign: Campaign, volume: Volume, ratios: Ratios) -> Peak | None
     """
     if volume.bytes is None or volume.largest is None:
         return None
-    raw = min(campaign.config.source.prefetch_ranges, volume.ranges) * volume.largest
+    source = campaign.config.source
+    raw = (
+        min(source.prefetch_ranges, volume.ranges)
+        * volume.largest
+        * (1 + CONVERTED_TO_RAW * bool(source.convert))
+    )
     return Peak(
         raw=raw,
         spills=round(raw * ratios.spills),

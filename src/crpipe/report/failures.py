@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,19 +90,24 @@ def explain(paths: Paths, messages: str, ends: Mapping[Path, int]) -> list[str]:
 
 
 def kinds_of(paths: Paths, messages: str, ends: Mapping[Path, int]) -> list[Row]:
-    """Return verb, name, kind of error and cause of each job that failed in its last attempt.
+    """Return verb, name, kind of error, cause, attempts and log of each job that failed in its last attempt.
 
     The kind is empty for one that died without an error. The arguments are those of `explain`.
     """
     last: dict[tuple[str, str], Row] = {}
+    tries: Counter[tuple[str, str]] = Counter()
     for path in (paths.data_journal(), paths.train_journal()):
-        last |= {(row["verb"], row["range"]): row for row in attempts(path, ends.get(path, 0))}
+        rows = attempts(path, ends.get(path, 0))
+        last |= {(row["verb"], row["range"]): row for row in rows}
+        tries.update((row["verb"], row["range"]) for row in rows if row["what"] == "start")
     kinds = []
     for failure in failures_in(messages):
-        row = last.get((failure.verb, failure.name), {})
+        work = (failure.verb, failure.name)
+        row = last.get(work, {})
         kind = row["kind"] if row.get("what") in ("failed", "paused") else ""
         cause = _cause(failure, row or None, paths).removeprefix(": ")
-        kinds.append({"verb": failure.verb, "name": failure.name, "kind": kind, "cause": cause.strip()})
+        about = {"kind": kind, "cause": cause.strip(), "attempts": tries[work], "log": str(failure.log)}
+        kinds.append({"verb": failure.verb, "name": failure.name, **about})
     return kinds
 
 

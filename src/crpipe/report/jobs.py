@@ -87,7 +87,7 @@ def time_spent(attempts: Iterable[JobAttempt]) -> dict[tuple[str, str], float]:
 def log_addresses(paths: Paths, name: str, folder: Path | None) -> list[tuple[str, str]]:
     """List verb and address of each log of a range, as seen from a page in ``folder``; None: none."""
     addresses = []
-    for verb in ("list", "stage", "split", "train") if folder is not None else ():
+    for verb in ("list", "stage", "convert", "split", "train") if folder is not None else ():
         top = paths.run_dir() if verb == "train" else paths.results
         log = top / "logs" / verb / f"{name}.log"
         if is_present(log):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from crpipe.core.causes import look_at
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json_if_any, write_json
-from crpipe.core.text import duration
+from crpipe.core.text import counted, duration
 from crpipe.report.state import CampaignState
 from crpipe.report.status import render_status
 
@@ -50,7 +50,8 @@ def notify(
 
 def subject_of(state: CampaignState, event: str) -> str:
     """Summarize the campaign in one line."""
-    return f"crpipe {state.run}: {event}, {state.trained_of()} trained"
+    lost = f", {counted(len(state.given_up), 'range')} skipped" if state.given_up else ""
+    return f"crpipe {state.run}: {event}, {state.trained_of()} trained{lost}"
 
 
 def last_sign(campaign: Campaign, state: CampaignState) -> float:

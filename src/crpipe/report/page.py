@@ -47,8 +47,8 @@ RELOAD_S = 60
 UNFOLDED = 30  # ranges up to which their table is unfolded
 _MOST_FAILURES = 50
 _MOST_BARS = 3000
-_VERBS = ("count", "list", "stage", "tables", "threshold", "split", "consolidate", "train", "evaluate")
-_TIMED = ("stage", "split", "consolidate", "train")  # in the table of ranges
+_TIMED = ("stage", "convert", "split", "consolidate", "train")  # in the table of ranges
+_VERBS = ("count", "list", "tables", "threshold", *_TIMED, "evaluate")
 _TITLES = {"train": "training (bulk)"}
 _LIBRARIES = ("torch", "numpy", "pyarrow", "snakemake", "matplotlib", "scikit-learn", "tensorboard")
 # One letter beside the colour, for readers who cannot distinguish the colours.
@@ -57,6 +57,8 @@ LETTERS = {
     State.LISTED: "L",
     State.STAGING: "g",
     State.STAGED: "G",
+    State.CONVERTING: "v",
+    State.CONVERTED: "V",
     State.SPLITTING: "p",
     State.SPLIT: "P",
     State.CONSOLIDATED: "C",

@@ -44,9 +44,14 @@ def count_jobs(campaign: Campaign) -> dict[str, tuple[int, int]]:
     outputs = {
         "list": [is_present(paths.manifest(name)) for name in names],
         "stage": [done or is_present(paths.staged(name)) for name, done in zip(names, split, strict=True)],
+        "convert": [
+            done or is_present(paths.converted(name)) for name, done in zip(names, split, strict=True)
+        ],
         "split": split,
         "train": [done for link, done in trained.items() if link.ranges],
     }
+    if not campaign.config.source.convert:
+        del outputs["convert"]
     if campaign.has_outliers:
         merged = files[OUTLIERS]
         outputs["outliers_consolidated"] = [merged.shards is not None and not merged.stale()]
@@ -116,14 +121,15 @@ class Plan:
     def entries(self) -> Iterator[Entry]:
         """Yield everything but the table of jobs, in words; a warning is labelled ``WARNING``."""
         campaign, source = self.campaign, self.campaign.config.source
-        skip, names = campaign.config.ranges.skip, campaign.ranges
+        names = campaign.ranges
+        skip = [*campaign.config.ranges.skip, *(each.range for each in campaign.given_up)]
         yield "run", [f"{campaign.paths.run}, fingerprint {campaign.fingerprint}"]
         yield "source", [source.files or source.uri]
         ranges = [f"{len(names)}{f', {len(skip)} skipped' if skip else ''}: {names[0]} to {names[-1]}"]
         if source.max_files:
             first = counted(source.max_files, "file")
             ranges.append(f"only the first {first} of each (source.max_files), for a trial")
-        yield "ranges", ranges
+        yield "ranges", [*ranges, *(f"skipped: {each.describe()}" for each in campaign.given_up)]
         yield from _seen(self.seen)
         yield "files", list(_volume(self.volume))
         yield from _events(self)
@@ -331,6 +337,7 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
             "first": names[0],
             "last": names[-1],
             "skipped": list(campaign.config.ranges.skip),
+            "given_up": [each.as_json() for each in campaign.given_up],
             "known": plan.volume.known,
         },
         "listed_now": {

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FEW_STEPS = 100  # of a link: fewer hardly train a model, and hardly show a trend
 GOOD_STEPS = 500
 LEAST_BATCH, MOST_PASSES = 64, 50
-_DATA_VERBS = ("stage", "split")
+_DATA_VERBS = ("stage", "convert", "split")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,8 @@ def estimate_hours(
         events_trained = sum(events.trained[name] for link in campaign.chain.links for name in link.ranges)
         training = events_trained * campaign.config.train.passes_per_link / rate.events_per_s
     range_s = _durations(attempts(campaign.paths.data_journal()))
-    data = sum(range_s.values()) * len(campaign.ranges) if range_s.keys() == {*_DATA_VERBS} else None
+    verbs = {verb for verb in _DATA_VERBS if verb != "convert" or campaign.config.source.convert}
+    data = sum(range_s.values()) * len(campaign.ranges) if range_s.keys() >= verbs else None
     return Hours(training, rate, data, range_s, why)
 
 

@@ -40,12 +40,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from crpipe.campaign.campaign import Campaign
+    from crpipe.campaign.records import SkippedRange
     from crpipe.core.paths import Paths
     from crpipe.report.slurm_queue import QueuedJob
 
 PACE_RANGES = 10
 _LAST_STEPS = (State.TRAINING, State.INTERRUPTED, State.FAILED)
-_COPIED = (State.STAGED, State.SPLITTING)
+_COPIED = (State.STAGED, State.CONVERTING, State.CONVERTED, State.SPLITTING)
 _SHOWN_IF_ANY = frozenset({"test", *(OUTLIERS_OF[part] for part in HELD_OUT)})
 _SHOWN = 6  # numbers of a validation that are shown
 
@@ -235,6 +236,7 @@ class CampaignState:
     token: None when the source needs none, or when none is found.
     validation: of the newest link that keeps a best checkpoint.
     still_trained: skipped ranges that the newest checkpoint was trained on.
+    given_up: ranges that stayed bad and were left out (ranges.on_failure: skip), with what is missing.
     max_files: files that are taken of each range; 0: all.
     duplicates: raw files that are in two ranges, in words; empty: none.
     """
@@ -257,6 +259,7 @@ class CampaignState:
     token: SourceToken | None
     validation: LastValidation | None
     still_trained: tuple[str, ...]
+    given_up: tuple[SkippedRange, ...]
     max_files: int
     duplicates: str
     campaign: Campaign = field(metadata=NOT_IN_JSON)
@@ -267,7 +270,8 @@ class CampaignState:
 
         ``token``: what the caller knows of the source's token. Raise DataError when a file is damaged.
         """
-        paths, skipped = campaign.paths, campaign.config.ranges.skip
+        paths, given_up = campaign.paths, {each.range: each for each in campaign.given_up}
+        skipped = (*campaign.config.ranges.skip, *given_up)
         now, alone = time.time(), campaign.chain.one_to_one
         files, chain = files_of(campaign, now)
         users = _users(chain)
@@ -277,7 +281,11 @@ class CampaignState:
         ]
         ranges += [
             WorkState(name, State.SKIPPED, ledger=LedgerSums.read_if_any(paths.ledger(name)))
-            for name in skipped
+            for name in campaign.config.ranges.skip
+        ]
+        ranges += [
+            WorkState(name, State.SKIPPED, attempt=each.attempts, error=each.cause)
+            for name, each in given_up.items()
         ]
         links = tuple(link.work_state() for link in chain)
         range_s = _seconds_per_range(chain)
@@ -302,6 +310,7 @@ class CampaignState:
             token=token,
             validation=LastValidation.of(paths, campaign.chain.names),
             still_trained=_still_trained(paths, chain, skipped),
+            given_up=(*given_up.values(),),
             max_files=int(campaign.data_keys.get("source.max_files", 0)),
             duplicates=_describe_twins(campaign),
             campaign=campaign,

@@ -13,6 +13,7 @@ from crpipe.campaign.records import read_slices
 from crpipe.core.causes import is_present
 from crpipe.core.lease import is_held
 from crpipe.core.paths import DESTINATIONS, HEAD_FOLDER, OUTLIERS
+from crpipe.core.records import Record
 from crpipe.core.text import (
     Column,
     bar,
@@ -51,6 +52,7 @@ _COLOURS = {
     State.TRAINED: "32",
     State.TRAINING: "1;36",
     State.STAGING: "36",
+    State.CONVERTING: "36",
     State.SPLITTING: "36",
     State.INTERRUPTED: "33",
     State.STALE: "35",
@@ -83,6 +85,8 @@ def _plain(value: Any) -> Any:
     """Return a part of the state as JSON has it."""
     if isinstance(value, Counts):
         return sums_json(value)
+    if isinstance(value, Record):
+        return value.as_json()
     if is_dataclass(value):
         names = [each.name for each in fields(value) if each.metadata != NOT_IN_JSON]
         return {name: _plain(getattr(value, name)) for name in names}
@@ -186,6 +190,8 @@ def _sums(state: CampaignState) -> Iterator[tuple[str, str]]:
         yield "weights", weight_line(ledgers.weights)
     bad_files, bad_events = counted(ledgers.quarantined, "file"), counted(ledgers.events.rejected, "event")
     yield "ledgers", f"{ledgers.balance()} balance; {bad_files} quarantined, {bad_events} rejected"
+    for each in state.given_up:
+        yield "skipped", each.describe()
     if ledgers.size_only:
         yield "", f"{counted(ledgers.size_only, 'file')} verified by size only: the source names no checksum"
     if ledgers.server_only:

@@ -108,6 +108,8 @@ def _campaign(state: CampaignState) -> Iterator[str]:
     yield from _paragraph("ledgers", f"{balance}; the campaign has {len(state.chain())} ranges")
     if campaign.has_outliers:
         yield from _paragraph("outliers", _outliers(campaign, sum(map(ledgers.events.of, LARGE_ROLES))))
+    for each in state.given_up:
+        yield from _paragraph("skipped", each.describe())
     yield from _quarantined(state)
     yield from _paragraph("trained", state.trained_of())
     yield from _checkpoint(state)
@@ -271,6 +273,7 @@ def summary_json(state: CampaignState) -> str:
             "ledgers": {"count": ledgers.count, "unbalanced": list(ledgers.unbalanced)},
             "ranges": len(state.chain()),
             "links": {"finished": state.finished(), "count": len(state.bulk())},
+            "given_up": [each.as_json() for each in state.given_up],
             "consolidated_outliers": _consolidated(state.campaign),
             "quarantined": [
                 {"range": name, "file": path, "reason": reason}

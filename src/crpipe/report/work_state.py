@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from crpipe.campaign.ledger import LedgerSums
-from crpipe.campaign.raw_files import lease_folder
+from crpipe.campaign.raw_files import CONVERTED, lease_folder
 from crpipe.campaign.records import Receipt
 from crpipe.core.causes import is_present
 from crpipe.core.journal import METRICS_BYTES, History, Row, metric_rows, tail
@@ -34,6 +34,8 @@ class State(StrEnum):
     LISTED = "listed"
     STAGING = "staging"
     STAGED = "staged"
+    CONVERTING = "converting"
+    CONVERTED = "converted"
     SPLITTING = "splitting"
     SPLIT = "split"
     CONSOLIDATED = "consolidated"  # the outliers of all ranges, merged; not a state of a single range
@@ -46,7 +48,7 @@ class State(StrEnum):
 
 
 NOT_IN_JSON = {"json": False}  # metadata of a field that `crpipe status --json` does not show
-AT_WORK = frozenset({State.STAGING, State.SPLITTING, State.TRAINING})
+AT_WORK = frozenset({State.STAGING, State.CONVERTING, State.SPLITTING, State.TRAINING})
 QUIET_S = 300.0  # a job that wrote nothing for this long is shown as quiet
 
 
@@ -143,19 +145,24 @@ class RangeFiles:
         raw, shards = self.paths.raw(self.name), self.paths.shards(self.name)
         copies = _times(raw)
         about = {"files": len(copies)} if copies else {}
+        converts = "convert" in self.history.open  # a job that holds the lease of the raw copies
         for state, verb, folder, held in (
             (State.SPLITTING, "split", shards, shards),
-            (State.STAGING, "stage", raw, lease_folder(raw)),
+            (State.CONVERTING, "convert", raw, lease_folder(raw))
+            if converts
+            else (State.STAGING, "stage", raw, lease_folder(raw)),
         ):
             if is_held(held / LEASE) or self.history.running(verb):
                 begun = [self.history.open[verb]["time"]] if verb in self.history.open else []
                 newest = max([*begun, *_times(folder, every=True)], default=self.expected.now)
                 return state, verb, {**about, "quiet_s": max(0.0, self.expected.now - newest)}
-        for verb in ("split", "stage", "list"):
+        for verb in ("split", "convert", "stage", "list"):
             if self.history.has_failed(verb):
                 return State.FAILED, verb, about
         if is_present(self.paths.staged(self.name)):
-            return (State.INTERRUPTED if "split" in self.history.open else State.STAGED), "stage", about
+            done = is_present(self.paths.converted(self.name))
+            state, verb = (State.CONVERTED, "convert") if done else (State.STAGED, "stage")
+            return State.INTERRUPTED if converts or "split" in self.history.open else state, verb, about
         if copies:
             return State.INTERRUPTED, "stage", about
         listed = is_present(self.paths.manifest(self.name))
@@ -187,7 +194,9 @@ def age(path: Path, now: float) -> float | None:
 def _times(folder: Path, *, every: bool = False) -> list[float]:
     """Return the modification time of each finished copy below ``folder``, or of ``every`` file in it."""
     times = []
-    for path, _, names in os.walk(folder):
+    for path, folders, names in os.walk(folder):
+        if not every:
+            folders[:] = [each for each in folders if each != CONVERTED]
         for name in names:
             if every or not (name.startswith(".") or name.endswith(".part") or name == LEASE):
                 with contextlib.suppress(FileNotFoundError):

@@ -31,7 +31,10 @@ _BLOCKS = 4  # of each file
 _ENOUGH = 500  # held-out groups that resolve most numbers
 _MOST_SHARE = 0.2  # of the groups that are held out
 _FEW_EVENTS = 1_000_000  # fewer are trained on in one link
-_OWN_READER = "write one for it (docs/workload.md), or have the files made as docs/own-data.md shows"
+_OWN_READER = (
+    "write one for it (docs/workload.md), have the files made as docs/own-data.md shows, or convert them "
+    "with a command in source.convert (docs/data.md)"
+)
 _WARM_UP = 0.1  # share of the steps
 
 

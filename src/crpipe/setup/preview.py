@@ -12,6 +12,7 @@ from crpipe.campaign.raw_files import count_listed, read_manifest
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, FormatError, PlaceError, PluginError, SourceError
 from crpipe.report.estimates import SourceLook
+from crpipe.source.convert import convert_sample
 from crpipe.source.preview import fetch_sample, find_same, is_remote, list_now, smallest, typical
 from crpipe.source.uris import host_and_path, scheme_of
 from crpipe.split.preview import FileSample, read_sample
@@ -65,7 +66,7 @@ def _same(campaign: Campaign, listings: Listings) -> Twins | None:
 def _read_one(campaign: Campaign, listings: Listings, *, remote: bool) -> FileSample | None:
     """Read one file; what is wrong with it becomes a problem, what keeps it away a note."""
     config = campaign.config
-    choose = smallest if remote else typical
+    choose = smallest if remote or config.source.convert else typical
     entry = choose(next(iter(listings.files.values())))
     if entry is None:
         listings.problems.append("the files of the first range are empty: 0 bytes; check source.uri")
@@ -73,8 +74,8 @@ def _read_one(campaign: Campaign, listings: Listings, *, remote: bool) -> FileSa
     limit = config.split.outlier_above if config.split.quantile is None else None
     try:
         choice = _reader(campaign)
-        if remote:
-            sample, illegal = _read_copy(campaign, choice, entry, limit)
+        if remote or config.source.convert:
+            sample, illegal = _read_copy(campaign, choice, entry, limit, remote=remote)
         else:
             entries = [each for listed in listings.files.values() for each in listed]
             uris = dict.fromkeys(each.uri for each in (entry, *_spread(entries)))
@@ -86,7 +87,7 @@ def _read_one(campaign: Campaign, listings: Listings, *, remote: bool) -> FileSa
     except PlaceError as error:
         listings.problems.append(str(error))
     except (SourceError, ConfigError) as error:
-        listings.notes.append(f"no file was read: {error}")
+        (listings.warnings if config.source.convert else listings.notes).append(f"no file was read: {error}")
     else:
         if illegal and config.split.on_bad_event == "reject":
             left_out = "such events are left out (split.on_bad_event: reject)"
@@ -101,16 +102,21 @@ def _read_one(campaign: Campaign, listings: Listings, *, remote: bool) -> FileSa
 
 
 def _read_copy(
-    campaign: Campaign, choice: ReaderChoice, entry: Entry, limit: int | None
+    campaign: Campaign, choice: ReaderChoice, entry: Entry, limit: int | None, *, remote: bool
 ) -> tuple[FileSample, str]:
-    """Fetch a file and read it; an error names the file in the source."""
+    """Fetch a file, convert it where that is asked for, and read it; errors name the file in the source."""
+    source = campaign.config.source
     with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / Path(entry.path).name
-        fetch_sample(campaign.config, entry, copy)
+        copy = Path(folder) / Path(entry.path).name if remote else Path(host_and_path(entry.uri)[1])
+        if remote:
+            fetch_sample(campaign.config, entry, copy)
+        if source.convert:
+            copy = convert_sample(source, copy, Path(folder))
         try:
-            return read_sample(choice, [copy], limit)
+            sample, illegal = read_sample(choice, [copy], limit)
         except (FormatError, PluginError) as error:
             raise type(error)(str(error).replace(str(copy), entry.uri)) from error
+        return (replace(sample, bytes=entry.size or 0) if source.convert else sample), illegal
 
 
 def _spread(entries: Sequence[Entry]) -> list[Entry]:

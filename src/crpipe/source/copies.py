@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from crpipe.campaign.raw_files import LISTED, Entry, Verification
+from crpipe.campaign.raw_files import CONVERTED, LISTED, Entry, Verification
 from crpipe.core import checksums
 from crpipe.core.causes import OF_PROGRAMS, is_plain, is_present, refuse_machine_error
 from crpipe.core.errors import AccessError, ChangedError, DiskError, OutageError, SourceError, TransferError
@@ -52,7 +52,8 @@ if TYPE_CHECKING:
 
 PART = ".part"
 _JOURNAL, _LISTING = ".proofs.jsonl", ".listing"
-_RESERVED = frozenset({_JOURNAL, _LISTING, "lease"})
+WORK = ".work"  # among converted files: a folder for each command that runs
+_RESERVED = frozenset({_JOURNAL, _LISTING, CONVERTED, WORK, "lease"})
 _THREADS = 4
 
 

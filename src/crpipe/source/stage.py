@@ -87,10 +87,11 @@ def _rules(campaign: Campaign, name: str) -> CopyRules:
 def _first_copy_check(campaign: Campaign) -> Callable[[Path], None] | None:
     """Return what reads the first copy of a range with the reader; None where the split may set it aside.
 
-    A reader whose side tables are not staged yet cannot judge.
+    A reader whose side tables are not staged yet cannot judge, nor one of files that are made by
+    ``source.convert``.
     """
     source = campaign.config.source
-    if not source.reader or campaign.config.simulates() or source.on_bad_file != "fail":
+    if not source.reader or source.convert or campaign.config.simulates() or source.on_bad_file != "fail":
         return None
     choice = campaign.reader
 

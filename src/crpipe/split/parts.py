@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from crpipe.campaign.duplicates import refuse_twins
-from crpipe.campaign.raw_files import STAGED, check_present, natural_key, read_manifest, read_staged
+from crpipe.campaign.raw_files import STAGED, check_present, natural_key, read_manifest, read_ready
 from crpipe.campaign.records import ChosenThreshold
 from crpipe.campaign.split_record import TABLE, SplitRecord
 from crpipe.config.combinations import check_file_numbers
@@ -236,13 +236,13 @@ def _scan(
         yield pq.read_table(record.folder / TABLE, columns=[MULTIPLICITY])[MULTIPLICITY].to_numpy()
         return
     raw = paths.raw(name)
-    files = [file for file in read_staged(paths.staged(name)) if file.state == STAGED]
+    files = [file for file in read_ready(paths, campaign.config.source, name) if file.state == STAGED]
     total = sum(file.size for file in files)
     done = 0
     for file in files:
         check_present(raw, file)
         try:
-            blocks = [events.multiplicity for events in reader.rows(raw / file.path)]
+            blocks = [events.multiplicity for events in reader.rows(raw / file.ready.path)]
             yield np.concatenate([np.zeros(0, np.uint32), *blocks])
         except FormatError as error:
             if campaign.config.source.on_bad_file == "fail":

@@ -152,7 +152,7 @@ class CountFile:
 
     def __call__(self, file: RawFile) -> tuple[int, int] | str:
         """Count one file; raise SourceError when it is not what was staged."""
-        path = self.raw / file.path
+        path = self.raw / file.ready.path
         working_on(path)
         check_present(self.raw, file)
         reader = self.reader or self.choice.open()
@@ -186,14 +186,14 @@ def _scatter(task: Task) -> ScatterResult:
             numbers_path(task.spills, task.number).open("wb") as numbers,
         ):
             for file in task.files:
-                working_on(task.raw / file.path)
+                working_on(task.raw / file.ready.path)
                 check_unchanged(task.raw, file)
                 try:
                     read = partial(_scatter_file, task, file, reader, spill, numbers, sample)
                     report, batches, counted = confirmed(task.raw, file, read)
                 except FormatError as error:
                     report, batches, counted = FileReport(file, bad=str(error)), [], {}
-                drop_page_cache(task.raw / file.path)  # it is not read again
+                drop_page_cache(task.raw / file.ready.path)  # it is not read again
                 reports.append(report)
                 histograms = add_up([histograms, counted])
                 for batch in batches:
@@ -217,7 +217,7 @@ def _scatter_file(
     row, begin = 0, numbers.tell()
     memory = FreedMemory()  # of a large file; small ones leave room for each other
     try:
-        for events in reader.rows(task.raw / file.path):
+        for events in reader.rows(task.raw / file.ready.path):
             numbers.write(event_hashes(events, reader.layout).tobytes())
             rows = np.arange(row, row + len(events), dtype=np.uint32)
             source = {SOURCE_FILE: np.full(len(events), file.number, np.uint32), SOURCE_ROW: rows}

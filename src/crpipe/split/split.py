@@ -20,7 +20,7 @@ from crpipe.campaign.raw_files import (
     RawFile,
     count_source_files,
     lease_folder,
-    read_staged,
+    read_ready,
 )
 from crpipe.campaign.records import SplitKey
 from crpipe.campaign.split_record import (
@@ -146,7 +146,7 @@ def split_range(campaign: Campaign, name: str, progress: Progress, *, accept_cod
             record.adopt(campaign.data, threshold)
             progress.message(f"{name}: already split")
         else:
-            files, careful = read_staged(staged), _was_killed(record, progress)
+            files, careful = read_ready(paths, config.source, name), _was_killed(record, progress)
             run = _SplitContext(campaign, name, progress, parts, threshold, files, careful)
             check_unique(files, staged)
             if not record.has_key(run.key):
@@ -369,7 +369,7 @@ def _reasons(run: _SplitContext, reports: list[FileReport]) -> str:
 def _first_rejected(run: _SplitContext, reports: list[FileReport], most: int) -> list[str]:
     """Name file, row and reason of the first rejected events."""
     rejected = (
-        f"{run.raw / report.file.path}: row {row}: {reason}"
+        f"{run.raw / report.file.ready.path}: row {row}: {reason}"
         for report in reports
         for row, reason, _ in report.rejected
     )

@@ -16,7 +16,7 @@ from crpipe.campaign.raw_files import lease_folder
 from crpipe.campaign.split_record import KEY, LISTING, SplitRecord
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, DiskError, LeaseError, MachineError, QueueError
-from crpipe.core.files import atomic_write, disk_errors
+from crpipe.core.files import atomic_write, disk_errors, remove_tree
 from crpipe.core.lease import is_claimed, is_held, lease, mount_of
 from crpipe.core.paths import OUTLIERS
 from crpipe.core.signals import HEAD_SIGNALS, StopRequest
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from crpipe.campaign.campaign import Campaign
     from crpipe.core.lease import Row
     from crpipe.core.paths import Paths
+    from crpipe.workflow.monitor import WorkflowRun
 
 WAIT_S = 10.0
 _TRIED = 1 << 16  # bytes
@@ -152,18 +153,27 @@ def keep_listings(paths: Paths, names: Iterable[str]) -> None:
 
 
 def drop_spent_tables(paths: Paths, names: Iterable[str]) -> None:
-    """Remove the staged tables of split ranges whose raw copies are gone; only the holder of the lease may.
+    """Remove the tables of raw copies that are gone, of split ranges; only the holder of the lease may.
 
     Snakemake removes them when a split ends, unless it dies in that moment. Such a table promises raw copies:
     a range whose shards are deleted later would not be staged again.
     """
     for name in names:
-        staged = paths.staged(name)
-        if not is_present(staged) or is_present(paths.raw(name)) or _is_worked_on(paths, name):
+        tables = [table for table in (paths.staged(name), paths.converted(name)) if is_present(table)]
+        if not tables or is_present(paths.raw(name)) or _is_worked_on(paths, name):
             continue
         # A split whose outputs Snakemake deleted restores them from its record, for which it needs the table.
         if _is_split(paths, name) or not is_present(paths.split_record(name)):
-            staged.unlink()
+            for table in tables:
+                table.unlink()
+
+
+def drop_skipped_copies(paths: Paths, names: Iterable[str]) -> None:
+    """Delete the raw copies of skipped ranges, which nobody will read; only the holder of the lease may."""
+    for name in names:
+        if not _is_worked_on(paths, name):
+            paths.staged(name).unlink(missing_ok=True)
+            remove_tree(paths.raw(name))
 
 
 def _is_worked_on(paths: Paths, name: str) -> bool:
@@ -313,25 +323,32 @@ def what_failed(
     campaign: Campaign,
     messages: str,
     ends: Mapping[Path, int],
-    words: Sequence[str],
+    run: WorkflowRun,
     *,
     training: bool,
     machine: MachineError | None = None,
+    more: Sequence[str] = (),
 ) -> str:
     """Describe in a few lines why the workflow did not finish.
 
-    messages: Snakemake's own log of this call; ends: where the journals ended when it began; words: its
-    command line, to repeat. machine: what the workflow's own process cannot write any more; then it is the
-    cause, and logs and journals may lack the rest.
+    messages: Snakemake's own log of this call; ends: where the journals ended when it began. machine: what
+    the workflow's own process cannot write any more; then it is the cause, and logs and journals may lack the
+    rest. more: lines about ranges that are not skipped.
     """
     lines = explain(campaign.paths, messages, ends) if machine is None else [str(machine)]
-    names = [name for name in campaign.chain.names if name != OUTLIERS]
+    left = [link for link in campaign.chain.links if not {*link.ranges} <= {*run.skipped}]
+    names = [link.name for link in left if link.name != OUTLIERS]
     waiting = [name for name in names if not is_present(campaign.paths.receipt(name))]
     if training and waiting:
         noun = "range" if campaign.chain.one_to_one else "link"
         lines.append(f"Training waits for {noun} {waiting[0]} ({len(waiting)} of {len(names)} still to do).")
-    lines.append("Fix the cause; the same command continues where this one stopped:")
-    lines.append(f"  {shlex.join(words)}")
+    for name in run.skipped:
+        record = campaign.paths.skipped(name)
+        lines.append(f"{name} is skipped from now on (ranges.on_failure), as long as {record} is there.")
+    lines += more
+    fix = "" if run.skipped and not run.failures else "Fix the cause; "
+    lines.append(f"{fix}{'t' if fix else 'T'}he same command continues where this one stopped:")
+    lines.append(f"  {shlex.join(run.words())}")
     return printable("\n  ".join(["\ncrpipe: the workflow did not finish.", *lines]))
 
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from crpipe.campaign.campaign import Campaign
+    from crpipe.campaign.records import SkippedRange
     from crpipe.core.errors import CrpipeError, MachineError
 
 _VERBS = {"list_range": "list", "outliers_consolidated": "consolidate", "train_outliers": "train outliers"}
@@ -65,7 +66,8 @@ class WorkflowRun:
     report: the open file from which `--keep-trying` reads the end, to print it. stop: the signals.
     monitor: the screen, if there is one. began: whether the first jobs could start; finished: how many
     ended well; succeeded: whether all is there. failures: verb, name, kind of error and cause of each job
-    that failed. text: why it failed. error: what of the machine kept Snakemake from beginning.
+    that failed. skipped: what is missing, and why, by the ranges that were left out at its end. text: why it
+    failed. error: what of the machine kept Snakemake from beginning.
     """
 
     typed: tuple[str, ...] = ()
@@ -77,6 +79,7 @@ class WorkflowRun:
     finished: int = 0
     succeeded: bool = False
     failures: list[dict[str, Any]] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
     text: str = ""
     error: MachineError | None = None
 
@@ -88,7 +91,7 @@ class WorkflowRun:
     def write_report(self) -> None:
         """Write for `--keep-trying` how far the workflow is, or how it ended; nothing without it."""
         if self.report is not None:
-            names = "targets", "began", "finished", "failures", "text"
+            names = "targets", "began", "finished", "failures", "skipped", "text"
             text = json.dumps({name: getattr(self, name) for name in names}).encode()
             with contextlib.suppress(OSError):  # a full disk: then the exit code alone tells
                 os.pwrite(self.report, text, 0)
@@ -97,6 +100,11 @@ class WorkflowRun:
     def words(self) -> list[str]:
         """Return the command that continues this workflow."""
         return list(self.typed) or ["snakemake", *sys.argv[1:]]
+
+    def skip(self, ranges: Iterable[SkippedRange]) -> None:
+        """Note the ranges that are left out from now on: they are failures no more."""
+        self.skipped = {each.range: each.describe() for each in ranges}
+        self.failures = [each for each in self.failures if each["name"] not in self.skipped]
 
     def refuse(self, error: CrpipeError) -> None:
         """Keep the error that ends the workflow before its first job, and print it."""
@@ -248,11 +256,13 @@ class Monitor:
     def _closing(self) -> list[str]:
         if self._dry_run:
             return jobs_table(self._counts, self._names)
-        if not self._counts:
-            return ["Nothing to be done: everything that was asked for is there."]
         jobs = counted(self._run.finished, "job")
         lines = [f"{jobs} done in {duration(time.monotonic() - self._begun)}."]
+        if not self._counts:
+            lines = ["Nothing to be done: everything that was asked for is there."]
         with contextlib.suppress(DataError):  # `crpipe check` names a damaged file
+            given_up = () if self.campaign is None else self.campaign.given_up
+            lines += [f"skipped: {each.describe()}" for each in given_up]
             if self.campaign is not None and _EVALUATE in self._counts:
                 for newest in islice(evaluations(self.campaign), 1):
                     lines.append(f"the model: {line(newest)}")
@@ -308,7 +318,7 @@ class Monitor:
     def _place(self, name: str) -> str:
         """Describe where the range or link of a job is in the campaign: `` (3 of 12)``."""
         verb, _, name = name.rpartition(" ")
-        names = self.campaign.ranges if self.campaign and verb in ("stage", "split") else ()
+        names = self.campaign.ranges if self.campaign and verb in ("stage", "convert", "split") else ()
         names = self.campaign.chain.names if self.campaign and verb in ("train", "evaluate") else names
         return f" ({names.index(name) + 1} of {len(names)})" if name in names else ""
 

@@ -140,7 +140,7 @@ def run_workflow(request: RunRequest, progress: Progress) -> int:
     check_profile(request.profile)
     if WATCHED in os.environ:
         return _run_watched(request, progress)
-    if request.pause_s:
+    if request.pause_s or (config.ranges.on_failure == "skip" and not request.dry_run):
         return keep_trying(request, progress)
     RUN.typed = request.typed
     if not request.dry_run:
@@ -228,6 +228,7 @@ class WorkflowEnd:
     finished: int = 0
     failures: list[dict[str, Any]] = field(default_factory=list)
     text: str = ""
+    skipped: dict[str, str] = field(default_factory=dict)
 
 
 def _run_watched(request: RunRequest, progress: Progress) -> int:
@@ -247,14 +248,21 @@ def _run_watched(request: RunRequest, progress: Progress) -> int:
 
 
 def keep_trying(request: RunRequest, progress: Progress) -> int:
-    """Run the workflow again and again after failures that may pass; return the exit code of the last one."""
+    """Run the workflow again and again after failures that may pass; return the exit code of the last one.
+
+    At once, and without --keep-trying, too, where all that failed are ranges that are skipped now.
+    """
     stop, policy = StopRequest(), RetryPolicy(request.pause_s)
     targets: tuple[str, ...] = ()
     stop.listen(HEAD_SIGNALS)
     while True:
         end = _attempt(request, targets, stop)
         targets = tuple(end.targets) or targets
-        pause_s = 0.0 if stop.number or end.code == 0 else policy.after(end)
+        again = bool(end.skipped) and not end.failures
+        for name, why in end.skipped.items():
+            progress.message(f"skipped: {why}")
+            targets = tuple(target for target in targets if name not in target)
+        pause_s = 0.0 if stop.number or end.code == 0 or again else policy.after(end)
         if pause_s:
             at = time.strftime("%H:%M:%S", time.localtime(time.time() + pause_s))
             progress.message(f"failed: {describe_end(end)}")
@@ -263,7 +271,7 @@ def keep_trying(request: RunRequest, progress: Progress) -> int:
         if stop.number:
             progress.message(f"Stopped as asked; continue with: {shlex.join(request.typed)}")
             return stop.exit_code
-        if not pause_s:
+        if not (pause_s or again):
             break
     if end.code:
         _inform(request, progress)

@@ -268,6 +268,7 @@ def changed(name, info):
         True,
         False,
         "other",
+        "other {in} {out}",
         (),
         ("0000000-0000999",),
         {"geometry": "file:///geometry.csv"},

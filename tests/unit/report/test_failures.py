@@ -164,10 +164,15 @@ def test_a_job_killed_after_its_work_is_reported_so(campaign):
 
 def test_the_kind_of_a_failure_is_known_where_the_job_could_say_it(campaign):
     (silent,) = kinds_of(campaign.paths(), said(campaign, ENDED.format(state="TIMEOUT")), {})
-    assert silent == {"verb": "train", "name": NAME, "kind": "", "cause": "ran into its time limit"}
+    about = {"attempts": 0, "log": silent["log"]}
+    assert silent == {"verb": "train", "name": NAME, "kind": "", "cause": "ran into its time limit", **about}
+    assert silent["log"].endswith(f"logs/train/{NAME}.log")
+    for time in (10.0, 10.5):
+        note(campaign, "start", time)
     note(campaign, "failed", 11.0, kind="ShardError", error="shard x: damaged")
     (failure,) = kinds_of(campaign.paths(), said(campaign, ENDED.format(state="FAILED")), {})
     assert (failure["kind"], failure["cause"]) == ("ShardError", "(exit 65): shard x: damaged")
+    assert failure["attempts"] == 2
 
 
 def test_a_split_that_was_killed_is_reported_with_the_file_that_it_read(campaign):

@@ -8,15 +8,20 @@ from pathlib import Path
 import pytest
 
 from campaign_files import CampaignFiles
+from crpipe.check.data import check_campaign_files
+from crpipe.check.findings import CheckReport, read_agreed
 from crpipe.core.files import write_json
 from crpipe.core.paths import OUTLIERS
 from crpipe.core.text import json_text
+from crpipe.report.compare import read_runs, render_comparison
 from crpipe.report.estimates import SourceLook
+from crpipe.report.notify import subject_of
 from crpipe.report.plan import describe_plan
 from crpipe.report.slurm_queue import QueuedJob
 from crpipe.report.state import LastValidation, SourceToken
-from crpipe.report.status import status_json
-from crpipe.report.summary import summary_json
+from crpipe.report.status import render_status, status_json
+from crpipe.report.summary import render_summary, summary_json
+from crpipe.report.work_state import State
 from crpipe.split.preview import FileSample
 from json_fields import fields
 
@@ -28,7 +33,7 @@ PLAN = {
     "fingerprint": None,
     "source": None,
     "max_files": None,
-    "ranges": {"count", "first", "last", "skipped", "known"},
+    "ranges": {"count", "first", "last", "skipped", "given_up", "known"},
     "listed_now": None,
     "file": {
         *("name", "reader", "columns", "files", "bytes", "events", "items"),
@@ -53,7 +58,8 @@ PLAN = {
 @pytest.fixture
 def files(tmp_path):
     """A campaign whose JSON has every field."""
-    made = CampaignFiles(tmp_path, ranges=2)
+    made = CampaignFiles(tmp_path, ranges=3)
+    made.given_up(2)
     made.claim()
     for index in range(2):
         made.trained(made.split(index, quarantined=index, rejected=3 * index))
@@ -116,6 +122,29 @@ def test_the_summary_holds_the_numbers_of_the_text(files):
     assert (metric["name"], metric["better"], metric["ideal"]) == ("w1_time", "low", 0.0)
     assert metric["model"] == {"value": 0.03, "error": 0.002}
     assert metric["simulated_again"] == {"value": 0.02, "error": None}
+
+
+def test_what_was_skipped_is_told_wherever_a_person_or_a_program_looks(files):
+    """A loss is never silent: status, summary, plan, comparison, subject and check name it."""
+    (record,) = files.campaign.given_up
+    told = f"{record.range} (10 files, 400 MiB): split failed in 3 attempts: a.parquet: damaged"
+    assert record.describe() == told
+    for text in (
+        render_status(files.state, 200),
+        "\n".join(line for _, lines in files.plan().entries() for line in lines),
+        render_comparison(read_runs(files.paths, [files.paths.run])),
+    ):
+        assert told in text
+    assert "│ skipped       0002000-0002999 (10 files, 400 MiB)" in render_summary(files.state)
+    assert subject_of(files.state, "success").endswith("2 of 2 ranges trained, 1 range skipped")
+    report = CheckReport()
+    check_campaign_files(report, files.campaign, read_agreed(files.campaign))
+    assert told in next(each.what for each in report.notes if each.path == record.range)
+    assert json.loads(summary_json(files.state))["given_up"] == [record.as_json()]
+    assert json.loads(status_json(files.state))["given_up"] == [record.as_json()]
+    assert describe_plan(files.plan())["ranges"]["given_up"] == [record.as_json()]
+    states = {row.name: (row.state, row.attempt, row.error) for row in files.state.ranges}
+    assert states[record.range] == (State.SKIPPED, 3, "a.parquet: damaged")
 
 
 def test_the_summary_of_nothing_is_whole(tmp_path):

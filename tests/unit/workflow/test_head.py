@@ -30,6 +30,7 @@ from crpipe.workflow.head import (
     take_lease,
     what_failed,
 )
+from crpipe.workflow.monitor import WorkflowRun
 from named import READERS
 from slurm_stand_in import put_programs
 
@@ -285,7 +286,7 @@ def test_without_slurm_nothing_is_asked(tmp_path, monkeypatch):
     cancel_orphans("", pytest.fail)
 
 
-WORDS = ["snakemake", "all", "--config", "split={outlier_above: 7}"]
+CALL = WorkflowRun(("snakemake", "all", "--config", "split={outlier_above: 7}"))
 
 
 @pytest.fixture
@@ -299,7 +300,7 @@ def campaign(tmp_path):
 
 
 def test_the_last_lines_are_the_command_that_continues(campaign):
-    lines = what_failed(campaign, "", {}, WORDS, training=False).splitlines()
+    lines = what_failed(campaign, "", {}, CALL, training=False).splitlines()
     assert lines[1:] == [
         "crpipe: the workflow did not finish.",
         "  Fix the cause; the same command continues where this one stopped:",
@@ -310,20 +311,28 @@ def test_the_last_lines_are_the_command_that_continues(campaign):
 def test_a_disk_that_the_workflow_cannot_write_is_all_that_is_told(campaign):
     full = DiskError(".snakemake: cannot write: the disk is full")
     messages = "Error in rule split:\n    jobid: 3\n    log: x/logs/split/a.log\n"
-    text = what_failed(campaign, messages, {}, WORDS, training=False, machine=full)
+    text = what_failed(campaign, messages, {}, CALL, training=False, machine=full)
     assert text.splitlines()[2] == "  .snakemake: cannot write: the disk is full"
     assert "split a" not in text
 
 
 def test_training_says_at_which_range_it_waits(campaign):
-    text = what_failed(campaign, "", {}, WORDS, training=True)
+    text = what_failed(campaign, "", {}, CALL, training=True)
     assert "Training waits for range 0001000-0001999 (2 of 3 still to do)." in text
+
+
+def test_a_range_that_is_skipped_is_named_and_training_does_not_wait_for_it(campaign):
+    run = WorkflowRun(CALL.typed, skipped={"0001000-0001999": "why"})
+    text = what_failed(campaign, "", {}, run, training=True, more=["b is not skipped"])
+    assert "Training waits for range 0002000-0002999 (1 of 2 still to do)." in text
+    assert "0001000-0001999 is skipped from now on (ranges.on_failure), as long as" in text
+    assert "  b is not skipped\n  The same command continues where this one stopped:\n" in text
 
 
 def test_failed_jobs_are_named_with_their_logs(campaign):
     log = campaign.paths.results / "logs" / "split" / "0001000-0001999.log"
     messages = f"Error in rule split:\n    jobid: 3\n    log: {log} (check log file(s) for error details)\n"
-    text = what_failed(campaign, messages, {}, WORDS, training=False)
+    text = what_failed(campaign, messages, {}, CALL, training=False)
     assert "split 0001000-0001999" in text
     assert str(log) in text
 

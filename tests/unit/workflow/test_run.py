@@ -211,6 +211,29 @@ def test_it_keeps_trying_what_may_pass_and_says_so(request_, ends):
     assert attempts.targets == [(), ("a",)]  # a link that is trained now is one of those that were asked for
 
 
+@pytest.fixture
+def skipping(request_):
+    changes = (*request_.overrides, "ranges.on_failure=skip")
+    return replace(request_, overrides=changes, dry_run=False)
+
+
+def test_it_goes_on_at_once_without_a_range_that_is_skipped(skipping, ends):
+    """Also without --keep-trying; a link of that range is asked for no more."""
+    lost = replace(failure(targets=["x/a.json", "x/b.json"]), skipped={"a": "a (1 file): split failed"})
+    screen, attempts = Lines(), ends(lost, WorkflowEnd())
+    assert run_workflow(skipping, screen) == 0
+    assert screen == ["skipped: a (1 file): split failed"]
+    assert attempts.targets == [(), ("x/b.json",)]
+
+
+def test_it_stops_where_more_than_skipped_ranges_failed(skipping, ends):
+    lost = replace(failure("ListingError"), skipped={"b": "b (1 file)"})
+    screen, attempts = Lines(), ends(lost)
+    assert run_workflow(skipping, screen) == 1
+    assert screen == ["skipped: b (1 file)", "why it failed"]
+    assert len(attempts.targets) == 1
+
+
 def test_it_stops_at_once_where_waiting_is_no_use_and_says_why(request_, ends):
     ends(failure("PluginError"))
     screen = Lines()

@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from crpipe.config.sections import Section, key
+from crpipe.config.keys import Section, key
 
 option = partial(key, scope="train")
 FEATURES, PER_PULSE = 8, 3  # of one sensor, and of each of its pulses

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from crpipe.config.sections import Section, key
+from crpipe.config.keys import Section, key
 
 option = partial(key, scope="train")
 

@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from crpipe.config.sections import Section, key
+from crpipe.config.keys import Section, key
 from crpipe.workloads.xec.layout import TRUTHS, Truth
 
 option = partial(key, scope="train")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crpipe.config.sections import Section, key
+from crpipe.config.keys import Section, key
 
 
 class KaggleFilesOptions(Section):

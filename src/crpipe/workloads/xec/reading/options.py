@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 
 from pydantic import field_validator, model_validator
 
-from crpipe.config.sections import Section, key
+from crpipe.config.keys import Section, key
 from crpipe.workloads.xec.layout import LARGEST, TRUTHS, Truth
 
 option = partial(key, scope="data")
