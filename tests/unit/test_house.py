@@ -39,7 +39,7 @@ BUDGET = {
     "packs": (6, 1455),
     "setup": (6, 1625),
     "author": (2, 470),
-    "workloads": (74, 15625),
+    "workloads": (74, 15630),
     "workflow": (9, 1990),
     "cli": (8, 2630),
     "api": (2, 515),
