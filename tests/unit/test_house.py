@@ -39,7 +39,7 @@ BUDGET = {
     "packs": (6, 1455),
     "setup": (6, 1625),
     "author": (2, 470),
-    "workloads": (74, 15875),
+    "workloads": (74, 15880),
     "workflow": (10, 2215),
     "cli": (9, 2770),
     "api": (2, 515),

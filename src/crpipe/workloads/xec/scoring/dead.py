@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from crpipe.core.causes import is_present
 from crpipe.core.errors import CheckpointError, ConfigError
 from crpipe.events.layout import Metric
 from crpipe.statistics.groups import of_events, value_and_error
@@ -72,6 +73,10 @@ def dead_of(
         more = hidden_sensors(sensors, number / np.maximum(alive, 1), (seed,)) if number else dead
         yield str(number), dead | more
     if options.dead_list:
+        if not is_present(Path(options.dead_list)):
+            raise ConfigError(
+                f"model.dead_list: {options.dead_list}: no such file; name a list of dead sensors"
+            )
         yield _LISTED, dead | read_dead(Path(options.dead_list)).of(events.columns["run"])
 
 

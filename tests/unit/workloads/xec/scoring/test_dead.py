@@ -43,6 +43,11 @@ def test_so_many_more_are_dead_and_those_of_a_smaller_number_are_among_them(tmp_
     assert found["listed"][:, [17, 4100]].all()
 
 
+def test_a_list_that_is_not_there_is_named_by_its_key(tmp_path):
+    with pytest.raises(ConfigError, match=r"model\.dead_list: .*none\.csv: no such file"):
+        taken(dead_list=str(tmp_path / "none.csv"))
+
+
 def test_each_method_fills_what_is_dead_and_nothing_else():
     (those,) = taken(dead_sensors=(200,)).values()
     ones = np.full(those.shape, 7, np.float32)
