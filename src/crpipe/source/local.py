@@ -173,6 +173,9 @@ def _link(entry: Entry, part: Path) -> Verification:
 
 
 def _copy(entry: Entry, part: Path) -> Verification:
+    with disk_errors(part):
+        if part.is_symlink():  # of a killed job that was to have the file read in place
+            part.unlink()
     for tried in range(_TRIES):
         proof = _copy_once(entry, part)
         if proof is not None:

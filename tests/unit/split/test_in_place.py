@@ -365,3 +365,16 @@ def test_a_copy_takes_the_place_of_a_link_and_a_link_that_of_nothing(tmp_path, r
     staged(tmp_path, raw)  # what is verified stays
     assert [path.is_symlink() for path in copies] == [False] * 3
     assert snapshot(raw) == before
+
+
+def test_a_link_that_a_kill_left_unfinished_keeps_no_copy_from_being_made(tmp_path, raw):
+    config = campaign(tmp_path, f"source.uri={raw.parent}/{{range}}/*.*")
+    list_range(opened(config), NAME, NullProgress())
+    before = snapshot(raw)
+    folder = config.paths().raw(NAME)
+    staged(tmp_path, raw)  # its listing stays
+    config.paths().staged(NAME).unlink()
+    (folder / "0.parquet").rename(folder / "0.parquet.part")
+    staged(tmp_path, raw, "source.copy_local=true")
+    assert not any(path.is_symlink() for path in folder.iterdir())
+    assert snapshot(raw) == before
