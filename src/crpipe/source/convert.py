@@ -36,6 +36,7 @@ from crpipe.core.lease import lease
 from crpipe.core.text import printable, shorten
 from crpipe.source.copies import MOST_BAD, WORK, VerificationLog, check_free_space
 from crpipe.source.retries import run_concurrently
+from crpipe.source.stage import stage_range
 from crpipe.source.uris import SourceOptions
 
 if TYPE_CHECKING:
@@ -69,6 +70,9 @@ def convert_range(campaign: Campaign, name: str, progress: Progress) -> None:
         write_staged(paths.converted(name), [])
         progress.message(f"{name}: already split, nothing is converted")
         return
+    if any((raw / file.path).is_symlink() for file in files):  # staged when no command was to read them
+        stage_range(campaign, name, progress)
+        files = read_staged(paths.staged(name))
     with lease(lease_folder(raw), say=progress.message):
         conversions = _Conversions(campaign, name, files, progress)
         asyncio.run(conversions.run())

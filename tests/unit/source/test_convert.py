@@ -516,3 +516,15 @@ def test_the_output_has_the_suffix_and_must_be_of_the_readers_format(made):
     campaign.keys["reader"] = READERS["bundles_hdf5"]
     with pytest.raises(FormatError, match=r"refused: .\.raw\.h5: this is a Parquet file, and .* reads HDF5"):
         campaign.convert()
+
+
+def test_files_that_were_staged_in_place_are_copied_before_a_command_gets_them(made):
+    campaign = made()
+    command = campaign.keys.pop("convert")
+    campaign.stage()
+    raw = campaign.paths.raw(NAME)
+    assert all((raw / f"{name}.raw").is_symlink() for name in "abcd")
+    campaign.keys["convert"] = command
+    campaign.convert()
+    assert not any((raw / f"{name}.raw").is_symlink() for name in "abcd")
+    assert all(file["checksum"] for file in campaign.split()["files"])
