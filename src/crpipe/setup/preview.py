@@ -75,7 +75,7 @@ def _read_one(campaign: Campaign, listings: Listings, *, remote: bool) -> FileSa
     try:
         choice = _reader(campaign)
         if remote or config.source.convert:
-            sample, illegal = _read_copy(campaign, choice, entry, limit, remote=remote)
+            sample, illegal = _read_copy(campaign, choice, entry, limit)
         else:
             entries = [each for listed in listings.files.values() for each in listed]
             uris = dict.fromkeys(each.uri for each in (entry, *_spread(entries)))
@@ -102,20 +102,21 @@ def _read_one(campaign: Campaign, listings: Listings, *, remote: bool) -> FileSa
 
 
 def _read_copy(
-    campaign: Campaign, choice: ReaderChoice, entry: Entry, limit: int | None, *, remote: bool
+    campaign: Campaign, choice: ReaderChoice, entry: Entry, limit: int | None
 ) -> tuple[FileSample, str]:
     """Fetch a file, convert it where that is asked for, and read it; errors name the file in the source."""
     source = campaign.config.source
     with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / Path(entry.path).name if remote else Path(host_and_path(entry.uri)[1])
-        if remote:
-            fetch_sample(campaign.config, entry, copy)
-        if source.convert:
-            copy = convert_sample(source, copy, Path(folder))
+        copy = file = Path(folder) / Path(entry.path).name
+        fetch_sample(campaign.config, entry, copy)  # a command may delete or change what it is given
         try:
-            sample, illegal = read_sample(choice, [copy], limit)
-        except (FormatError, PluginError) as error:
-            raise type(error)(str(error).replace(str(copy), entry.uri)) from error
+            if source.convert:
+                (output := Path(folder, ".converted")).mkdir()
+                file = convert_sample(source, copy, output)
+            sample, illegal = read_sample(choice, [file], limit)
+        except (FormatError, PluginError, SourceError) as error:
+            text = str(error).replace(str(file), entry.uri).replace(str(copy), entry.uri)
+            raise type(error)(text) from error
         return (replace(sample, bytes=entry.size or 0) if source.convert else sample), illegal
 
 

@@ -528,3 +528,9 @@ def test_files_that_were_staged_in_place_are_copied_before_a_command_gets_them(m
     campaign.convert()
     assert not any((raw / f"{name}.raw").is_symlink() for name in "abcd")
     assert all(file["checksum"] for file in campaign.split()["files"])
+
+
+def test_a_plan_hands_no_original_to_a_command(made):
+    campaign = made(convert="mv {in} {out}")
+    look_at_source(campaign.campaign)
+    assert sorted(path.name for path in campaign.raw_files.iterdir()) == [f"{name}.raw" for name in "abcd"]
