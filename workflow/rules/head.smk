@@ -90,7 +90,7 @@ def begin_jobs():
     outlive_full_disks()
     if SETTINGS.ranges.on_failure == "skip":
         for each in workflow.rules:
-            if each.name in ("list_range", "stage", "split"):
+            if each.name in ("list_range", "stage", "convert", "split"):
                 each.restart_times = max(TRIES - 1, each.restart_times)
     for handler in logger.handlers:
         if not isinstance(handler, logging.FileHandler):

@@ -172,7 +172,8 @@ def drop_skipped_copies(paths: Paths, names: Iterable[str]) -> None:
     """Delete the raw copies of skipped ranges, which nobody will read; only the holder of the lease may."""
     for name in names:
         if not _is_worked_on(paths, name):
-            paths.staged(name).unlink(missing_ok=True)
+            for table in (paths.staged(name), paths.converted(name)):
+                table.unlink(missing_ok=True)
             remove_tree(paths.raw(name))
 
 

@@ -31,7 +31,7 @@ TRIES = 3  # of a step of a range, at least
 _OWN: dict[str, tuple[type[SourceError], ...]] = {
     "list": (ListingError, AccessError),
     "stage": (ListingError, TransferError, FormatError, SourceError),
-    "convert": (FormatError, SourceError),
+    "convert": (FormatError,),  # SourceError: of a command that works for no file any more, or of a copy
     "split": (FormatError,),
 }
 
@@ -71,6 +71,8 @@ def _not_its_own(campaign: Campaign, failure: Failure, failures: Sequence[Failur
     others = [each for each in campaign.ranges if each not in bad]
     if failure["kind"] not in {each.__name__ for each in _OWN[verb]}:
         return "its files are not what is wrong"
+    if failure["attempts"] < TRIES:
+        return f"it was tried in {failure['attempts']} of {TRIES} attempts; run the same command again"
     if name in campaign.config.split.reference_ranges:
         return "split.reference_ranges names it"
     if is_present(SplitRecord.of(paths, name).folder):

@@ -53,7 +53,7 @@ def decide(files, *failures):
     return skip_bad_ranges(files.campaign, failures)
 
 
-@pytest.mark.parametrize("verb", ["list", "stage", "split"])
+@pytest.mark.parametrize("verb", ["list", "stage", "convert", "split"])
 @pytest.mark.parametrize("kind", [*KINDS, "", "ImportError", "KeyError", "OSError"])
 def test_only_what_the_files_of_a_range_can_cause_leaves_it_out(lab, verb, kind):
     files = lab()
@@ -85,6 +85,19 @@ def test_nothing_that_hits_every_range_is_a_ranges_own():
     }
     assert never & {kind for _, kind in OWN} == set()
     assert ("stage", "AccessError") not in OWN  # of a token that does not cover the bytes
+    assert ("convert", "SourceError") not in OWN  # of a command that works for no file any more
+
+
+def test_a_range_whose_last_attempts_never_came_is_not_left_out(lab):
+    files = lab()  # Snakemake without keep-going starts nothing again once another job has failed
+    records, lines = decide(files, {**failed(files), "attempts": 1})
+    assert records == ()
+    assert lines[0].endswith("it was tried in 1 of 3 attempts; run the same command again")
+
+
+def test_each_step_whose_failures_are_a_ranges_own_is_tried_so_often():
+    rules = (Path(__file__).parents[3] / "workflow/rules/head.smk").read_text()
+    assert 'each.name in ("list_range", "stage", "convert", "split")' in rules
 
 
 def test_the_record_says_what_is_missing_and_the_range_is_left_out_from_then_on(lab):
@@ -174,10 +187,14 @@ def test_raw_copies_of_a_range_that_is_skipped_take_no_space(lab):
     files = lab()
     name = files.copied(2, 1)
     files.paths.staged(name).touch()
+    table = files.paths.converted(name)
+    table.parent.mkdir()
+    table.touch()
     decide(files, failed(files, index=2))
     drop_skipped_copies(files.paths, files.config.given_up())
     assert not files.paths.raw(name).exists()
     assert not files.paths.staged(name).exists()
+    assert not table.exists()
 
 
 def test_every_range_skipped_is_refused_in_words(lab):
