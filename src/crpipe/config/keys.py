@@ -16,7 +16,7 @@ def key(default: Any, meaning: str, scope: Scope = "site", *, later: bool = Fals
 
     ``scope`` says what a change of the key changes: the shards (data), the checkpoints (train), or neither
     (site). Keys of scope data and train make up the fingerprint. ``later``: an option that campaigns from
-    before it do not know; it is in the fingerprint only where it is not the default.
+    before it do not know; it is in the fingerprint, or the key of results, only where it is not the default.
     """
     extra: dict[str, Any] = {"scope": scope} | ({"later": True} if later else {})
     return Field(default, description=meaning, json_schema_extra=extra, **bounds)

@@ -284,7 +284,7 @@ class Config(Section):
         """The options of the workload that no checkpoint depends on: they may change after training."""
         name = self.plugin("model")
         free = free_options(options_class(NAMED["model"], name)) if name else set()
-        return {key: value for key, value in self.options().items() if key in free}
+        return {key: value for key, value in self._counted_options("model").items() if key in free}
 
     def _counted_options(self, section: str) -> Tree:
         """Return the options that a fingerprint counts: not those that are newer and have their default."""

@@ -234,6 +234,14 @@ def test_an_option_that_no_checkpoint_depends_on_is_no_key_of_the_training():
     assert once.train_keys() != load_config([], [*base, "model.width=64"]).train_keys()
 
 
+def test_results_from_before_an_option_of_use_are_still_those_of_its_default():
+    base = ["train.workload=crpipe.workloads.xec:Inpainter"]
+    assert load_config([], base).use_options() == {"averages": True, "predict_mask": 0.05}
+    hidden = load_config([], [*base, "model.predict_hidden={inner: 10}"])
+    assert hidden.use_options()["predict_hidden"] == {"inner": 10}
+    assert load_config([], ["train.workload=crpipe.workloads.xec:Regressor"]).use_options() == {}
+
+
 BASE = load_config([], [MODEL])
 
 

@@ -93,12 +93,19 @@ class RegressorOptions(EncoderOptions):
         "evaluate and predict take so many more valid sensors for dead, each number by itself, and fill all "
         "dead ones by each method, to compare: [0, 50, 200]; may change later",
         "site",
+        later=True,
     )
     dead_list: str = key(
-        "", "the same with the sensors of this file, a list as source.tables.dead; may change later", "site"
+        "",
+        "the same with the sensors of this file, a list as source.tables.dead; may change later",
+        "site",
+        later=True,
     )
     dead_inpainter: str = key(
-        "", "checkpoint or receipt of the Inpainter that fills dead sensors, too; may change later", "site"
+        "",
+        "checkpoint or receipt of the Inpainter that fills dead sensors, too; may change later",
+        "site",
+        later=True,
     )
 
     @model_validator(mode="after")
@@ -186,6 +193,7 @@ class InpainterOptions(MaskedOptions):
         "evaluate and predict hide so many valid sensors of each face, others on none, in place of "
         "predict_mask: {inner: 10, outer: 1}; may change later",
         "site",
+        later=True,
     )
 
     @model_validator(mode="after")
