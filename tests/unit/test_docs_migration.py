@@ -13,6 +13,7 @@ REPOSITORY = Path(__file__).parents[2]
 FROZEN = Path(__file__).parent / "frozen"
 PAGE = (REPOSITORY / "docs" / "migration.md").read_text()
 SPAN = re.compile(r"`([^`]+)`")
+ICEAGGR = (REPOSITORY / "docs" / "direction.md").read_text().partition("## Coming from iceaggr")[2]
 TEXT = re.sub(r"^```.*?^```", "", PAGE, flags=re.MULTILINE | re.DOTALL)
 
 
@@ -84,7 +85,7 @@ def test_every_key_exists():
 
 def test_every_key_flag_and_script_of_iceaggr_has_one_row_that_says_what_to_write():
     head, *names = (FROZEN / "iceaggr-keys.txt").read_text().splitlines()
-    page = (REPOSITORY / "docs" / "direction.md").read_text().partition("## Coming from iceaggr")[2]
+    page, _, asked = ICEAGGR.partition("\n### What its documents ask for\n")
     assert f"at {re.search('[0-9a-f]{40}', head)[0][:7]}" in page
     cells = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `")]
     assert {len(row) for row in cells} == {2}
@@ -95,9 +96,18 @@ def test_every_key_flag_and_script_of_iceaggr_has_one_row_that_says_what_to_writ
     kinds = (FlatTransformerOptions, HierarchicalTransformerOptions)
     keys |= {f"model.{name}" for kind in kinds for name in kind.model_fields}
     named = {span.split(":")[0] for row in cells for span in SPAN.findall(row[1])}
-    dotted = {name for name in named if re.fullmatch(r"[a-z]+(\.[a-z_]+)+", name)}
+    named |= {*SPAN.findall(asked)}
+    dotted = {name for name in named if re.fullmatch(r"[a-z]+(\.(?!md$)[a-z_]+)+", name)}
     assert len(dotted) > 30
     assert dotted - keys == set()
+
+
+def test_every_document_of_iceaggr_has_a_row_that_says_in_which_way():
+    asked = ICEAGGR.partition("\n### What its documents ask for\n")[2]
+    cells = [line.strip("| ").split(" | ") for line in asked.splitlines() if line.startswith("| `")]
+    named = {span for row in cells for span in SPAN.findall(row[0].partition(": ")[0])}
+    assert named == {*(FROZEN / "iceaggr-documents.txt").read_text().split()}
+    assert {way for _, way, _ in cells} == {"by itself", "command", "not"}
 
 
 def test_every_verb_and_option_exists():

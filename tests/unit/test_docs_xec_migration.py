@@ -21,9 +21,13 @@ def section(title):
 
 def rows():
     """Return the patterns of the left column, and the right one."""
-    lines = [line for line in section("Coming from xec-ml-wl").splitlines() if line.startswith("| `")]
-    cells = [line.strip("| ").split(" | ") for line in lines]
-    return [(SPAN.findall(left), right) for left, right in cells]
+    return [(SPAN.findall(left), right) for left, right in cells(0)]
+
+
+def cells(part):
+    """Return the rows of the flags (0), or of what the documents ask for (1)."""
+    text = section("Coming from xec-ml-wl").split("\n### What its documents ask for\n")[part]
+    return [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| `")]
 
 
 def of(name):
@@ -52,6 +56,13 @@ def test_every_row_says_what_to_write_or_why_there_is_nothing():
         assert SPAN.search(right) or right.startswith("none: "), left
 
 
+def test_every_document_has_a_row_that_says_in_which_way():
+    named = {span for left, *_ in cells(1) for span in SPAN.findall(left.partition(": ")[0])}
+    documents = {*(FROZEN / "xec-ml-wl-documents.txt").read_text().split()}
+    assert named == documents - {"docs/operations/troubleshooting.md"}  # "When something goes wrong"
+    assert {way for _, way, _ in cells(1)} == {"by itself", "command", "not"}
+
+
 def test_every_key_and_verb_exists():
     keys = {*(FROZEN / "config-keys.txt").read_text().split()}
     options = (RegressorOptions, MaskedAutoencoderOptions, InpainterOptions)
@@ -60,6 +71,7 @@ def test_every_key_and_verb_exists():
     sections = {key.partition(".")[0] for key in keys}
     verbs = {line.split()[0] for line in (FROZEN / "verbs.txt").read_text().splitlines()}
     text = section("When something goes wrong") + "".join(right for _, right in rows())
+    text += "".join(right for *_, right in cells(1))
     checked = 0
     for span in SPAN.findall(text):
         name = span.partition(":")[0]
