@@ -338,13 +338,14 @@ def hashes(place):
 
 
 def without_folder(path, place):
-    """Read a product; a table of raw files, with addresses that do not name the folder."""
+    """Read a product; a table of raw files, with addresses without the folder, and without inodes."""
     table = pyarrow.parquet.read_table(path) if path.suffix == ".parquet" else None
     if table is None or "uri" not in table.column_names:
         return path.read_bytes()
     addresses = [masked(str(each), place) for each in table["uri"]]
     table = table.drop_columns("uri").append_column("uri", [addresses])
-    return repr((table.schema, table.to_pylist())).encode()
+    rows = [each | dict.fromkeys({"inode", "ctime"} & {*each}) for each in table.to_pylist()]
+    return repr((table.schema, rows)).encode()
 
 
 def fingerprint():

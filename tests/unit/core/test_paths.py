@@ -6,7 +6,19 @@ import pytest
 from crpipe.core.paths import Paths, command_for
 
 PATHS = Paths(Path("here/results"), Path("there/runs"), "night")
-OF_DATA = {"manifest", "staged", "raw", "shards", "outliers", "shard_manifest", "outlier_manifest"}
+OF_DATA = {
+    "converted",
+    "convert_log",
+    "skipped",
+    "manifest",
+    "staged",
+    "raw",
+    "shards",
+    "outliers",
+    "shard_manifest",
+    "outlier_manifest",
+}
+OF_DATA |= {"converted", "convert_log", "skipped"}
 OF_DATA |= {
     "range_pack",
     "layout",

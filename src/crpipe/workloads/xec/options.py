@@ -200,4 +200,13 @@ class InpainterOptions(MaskedOptions):
     def _shares(self) -> Self:
         if self.mask_least > self.mask_most:
             raise ValueError(f"mask_least: {self.mask_least:g} is above mask_most, {self.mask_most:g}")
+        if self.predict_hidden:
+            from crpipe.workloads.xec.sensors import FACE_IDS  # noqa: PLC0415 - it reads tables
+
+            for face, number in self.predict_hidden.items():
+                if number >= (size := len(FACE_IDS[face])):
+                    raise ValueError(
+                        f"predict_hidden.{face}: {number}, but the face has {size} sensors, of which at most "
+                        f"{size - 1} can be hidden"
+                    )
         return self

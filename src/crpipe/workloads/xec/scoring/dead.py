@@ -202,8 +202,8 @@ def _numbers(
     if depth:
         if "position" not in tasks or "w_cm" not in truth:
             return {}
-        is_deep = np.asarray(truth["w_cm"]) >= metrics.SHALLOW_CM
-        index = np.flatnonzero(is_deep if depth == "_deep" else ~is_deep)
+        w = np.asarray(truth["w_cm"], np.float64)  # nan where the place is unknown: in neither part
+        index = np.flatnonzero(w >= metrics.SHALLOW_CM if depth == "_deep" else w < metrics.SHALLOW_CM)
     if not len(index):
         return {}
     part = {name: prediction[column(case.label, case.method, name)][index] for name in case.columns}

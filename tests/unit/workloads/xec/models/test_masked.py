@@ -366,6 +366,8 @@ def test_a_number_of_each_face_is_hidden_the_same_for_the_same_seed():
     ]
     with pytest.raises(ValidationError, match="outer"):
         InpainterOptions(predict_hidden={"middle": 1})
+    with pytest.raises(ValidationError, match=r"predict_hidden\.top: 73, .*73 sensors, .*at most 72"):
+        InpainterOptions(predict_hidden={"top": 73})
 
 
 def loss_parts(made, model, batch):

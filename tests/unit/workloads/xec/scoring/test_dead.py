@@ -119,6 +119,9 @@ def test_the_numbers_by_hand(tmp_path):
     assert values["energy_resolution_deep"] == pytest.approx(3)
     assert values["distance_resolution_shallow"] == pytest.approx(1)
     assert values["distance_resolution_deep"] == pytest.approx(2)
+    nowhere = known | {f"{axis}_cm": np.full(400, np.nan) for axis in "uvw"}
+    of_known = measured(dead.measure(nowhere, prediction, ["energy", "position"]), 400)
+    assert not [name for name in of_known if "shallow" in name or "deep" in name]
     with unrendered():
         score.score(truth, prediction, tmp_path, ["energy", "position"])
     lines = (tmp_path / "dead_sensors.csv").read_text().splitlines()
