@@ -174,7 +174,8 @@ def _link(entry: Entry, part: Path) -> Verification:
 
 def _copy(entry: Entry, part: Path) -> Verification:
     with disk_errors(part):
-        if part.is_symlink():  # of a killed job that was to have the file read in place
+        # of a killed job that was to have the file read in place
+        if part.is_symlink() and part.readlink() == Path(entry.uri):
             part.unlink()
     for tried in range(_TRIES):
         proof = _copy_once(entry, part)
