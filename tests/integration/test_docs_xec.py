@@ -19,7 +19,7 @@ from crpipe.workloads.xec.simulator.options import XenonDetectorOptions
 from liquido_files import make_liquido, write_liquido
 from runs import BIN, REPOSITORY, Campaign, environment, follow
 
-pytestmark = pytest.mark.timeout(3600)
+pytestmark = pytest.mark.timeout(1800)
 PAGE = (REPOSITORY / "docs" / "xec.md").read_text()
 BLOCKS = re.findall(r"```(yaml|python|bash)\n(.*?)```", PAGE, re.DOTALL)
 LINK = "0000001-0000004"
