@@ -114,7 +114,7 @@ def run_apart(
         noted = folder.resolve() / f"{name}.rows"
         noted.unlink(missing_ok=True)
         own = [f"{peer}={given[peer]}" for peer in benchmark.peers if peer in given]
-        words = [sys.executable, "-m", "benchmarks", benchmark.function, *words_of(options)]
+        words = [sys.executable, "-u", "-m", "benchmarks", benchmark.function, *words_of(options)]
         words += ["--noted", str(noted), *(["--peer", *own] if own else [])]
         begin, load = time.perf_counter(), os.getloadavg()[0]
         printed, code = folder / f"{name}.txt", None

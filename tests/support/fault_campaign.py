@@ -80,6 +80,7 @@ ALWAYS = (
 ONCE = frozenset({"init"})  # refuse to do again what they have done
 # Verbs without a step, and why.
 LEFT_OUT = {
+    "ahead": "runs verbs of this list, one after the other",
     "run, scan": "start Snakemake, which starts the verbs above",
     "config default, config schema, config table, steps": "print what is in the package",
     "pack, unpack": "tests/unit/packs damages and kills them; a fault in a write is that of atomic_write",

@@ -210,6 +210,7 @@ def children(process):
 def verb_of(process):
     """Name the crpipe verb that a process executes, or nothing."""
     verbs = (
+        "ahead",
         "list",
         "tables",
         "stage",

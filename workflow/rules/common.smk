@@ -26,6 +26,7 @@ from crpipe.core.causes import MachineWatch
 from crpipe.source.counting import check_source, ensure_counted
 from crpipe.source.uris import WRITABLE
 from crpipe.workflow import rules as decisions
+from crpipe.workflow.ahead import has_few_files, is_left
 from crpipe.workflow.monitor import RUN
 from crpipe.workflow.rules import parent_of, reference_ranges, shards_of
 from crpipe.workflow.rules import (
@@ -133,6 +134,8 @@ def rerun_jobs(files):
     async def init(dag, *words, **options):
         with refusing():
             decisions.check_files(CAMPAIGN, map(str, dag.targetfiles))
+        if may_work_ahead():
+            work_ahead()
         dag.forcefiles.update(names)
         return await plan(dag, *words, **options)
 
@@ -211,14 +214,14 @@ def trains():
     return decisions.trains(asked_for(), PATHS.runs)
 
 
-def may_train_ahead():
-    """Return whether jobs here may train several links: the whole chain is asked for, and no shard is made again."""
-    targets = {"all", "train_all", "train_outliers", "evaluation", "progress"}
-    again = workflow.dag_settings.forcerun or workflow.dag_settings.forceall
-    alone = SETTINGS.train.nodes * SETTINGS.train.processes_of_node == 1
-    here = not workflow.remote_exec and not workflow.non_local_exec
-    wanted = targets & set(asked_for()) and not workflow.dag_settings.until
-    return bool(here and alone and wanted and not (again or OUTDATED))
+def may_work_ahead():
+    """Return whether one process here may do what it can before any job: whole targets, and nothing made again."""
+    again = OUTDATED or workflow.dag_settings.forcerun or workflow.dag_settings.forceall
+    executes = workflow.executor_plugin is not None and workflow.local_exec
+    looks = workflow.dryrun or workflow.touch or LOOKS_FOR_SOFTWARE
+    if again or looks or not executes or workflow.dag_settings.until:
+        return False
+    return FEW_FILES and is_left(CAMPAIGN, asked_for())
 
 
 def staging_prerequisites(wildcards):
@@ -230,8 +233,6 @@ def staging_prerequisites(wildcards):
     if not workflow.is_main_process:
         return []
     workflow.persistence.cleanup_metadata(IOFile(str(PATHS.staged(wildcards.range))))
-    if splits_first():
-        return []
     earlier = decisions.staging_prerequisites(
         CAMPAIGN, wildcards.range, training=trains()
     )
@@ -243,21 +244,11 @@ def lower_first(wildcards):
     return decisions.priority(RANGES, wildcards.range)
 
 
-def splits_first():
-    """Return whether all ranges are split before training, so that one job can train several links."""
-    return FEW_FILES and may_train_ahead()
-
-
-def rank_training(wildcards):
-    """Rank training above all jobs of ranges; below them where these go first."""
-    return 0 if splits_first() else decisions.training_priority(RANGES)
-
-
-FEW_FILES = workflow.is_main_process and decisions.splits_first(CAMPAIGN)
 # Snakemake of an earlier version takes numbers only; then the order of ranges is its own.
 RANKS = hasattr(Rule, "expand_priority")
 PRIORITY = lower_first if RANKS else 0
-TRAINING_PRIORITY = rank_training if RANKS else decisions.training_priority(RANGES)
+FEW_FILES = workflow.is_main_process and has_few_files(CAMPAIGN)
+TRAINING_PRIORITY = decisions.training_priority(RANGES)
 
 
 def chosen_threshold(wildcards):
@@ -311,15 +302,6 @@ training_command = as_it_is(TRAINER)
 # --- resources -------------------------------------------------------------------------------------------
 
 
-def data_threads(cpus):
-    """Ask for the configured CPUs; for one where files are few: a job uses no more, and others run beside it."""
-
-    def asked(wildcards):
-        return 1 if splits_first() else cpus
-
-    return asked
-
-
 def memory_mb(verb):
     """Ask for a verb's configured memory, and for as much more with every retry."""
 
@@ -361,12 +343,7 @@ def training_options(wildcards, resources):
         SETTINGS.plugin(each).startswith("crpipe.") for each in ("reader", "model")
     )
     first = "--probe" if foreign and wildcards.get("link") == LINKS[0] else ""
-    return f"{first} {deadline(wildcards, resources) or ahead()}".strip()
-
-
-def ahead():
-    """Return the option with which a job here also trains the next links, where that takes seconds."""
-    return "--ahead" if may_train_ahead() else ""
+    return f"{first} {deadline(wildcards, resources)}".strip()
 
 
 def deadline(wildcards, resources):

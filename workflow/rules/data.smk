@@ -44,7 +44,7 @@ rule stage:
     priority: PRIORITY
     conda:
         ENVIRONMENT
-    threads: data_threads(SETTINGS.resources.stage.cpus)
+    threads: SETTINGS.resources.stage.cpus
     resources:
         mem_mb=memory_mb("stage"),
         runtime=SETTINGS.resources.stage.runtime_minutes,

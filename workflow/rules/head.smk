@@ -35,6 +35,7 @@ from crpipe.workflow.head import (
     remove_locks,
     remove_marks,
     resume_deletions,
+    run_before_jobs,
     stop_jobs,
     take_lease,
 )
@@ -217,6 +218,22 @@ def check_submission():
             if plugin.__name__ == htcondor.PLUGIN:
                 htcondor.check_plugin(plugin, version(htcondor.DISTRIBUTION))
                 htcondor.check_bindings(plugin.htcondor)
+
+
+def work_ahead():
+    """Run the commands of a small campaign in one process, before any job; a signal ends both."""
+    log_for_person(
+        f"Few raw files: one process does what it can in a minute; logs: {PATHS.results}/logs, {PATHS.run_dir()}/logs"
+    )
+    keep_command()
+    RUN.ahead = True
+    run_before_jobs([*shlex.split(COMMAND), "ahead", *sorted(asked_for())], STOP)
+    if STOP.number:
+        give_back()
+        if not RUN.watched:
+            RUN.end(what_stopped(WORDS))
+        os._exit(STOP.exit_code)
+    end_early(STOP, give_back)
 
 
 def check_workload():

@@ -81,9 +81,8 @@ rule gallery:
         mem_mb=LOCAL_MB,
         runtime=LOCAL_MINUTES,
     params:
-        script=SCRIPTS / "gather_figures.py",
         folder=PATHS.evaluation(LINKS[-1]),
     message:
         "Gather the figures of the evaluation"
     shell:
-        "exec python {params.script:q} {params.folder:q} {output:q} > {log:q} 2>&1"
+        "exec python -m crpipe.report.gallery {params.folder:q} {output:q} > {log:q} 2>&1"

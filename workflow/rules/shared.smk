@@ -23,7 +23,7 @@ rule split:
     priority: PRIORITY
     conda:
         ENVIRONMENT
-    threads: data_threads(SETTINGS.resources.split.cpus)
+    threads: SETTINGS.resources.split.cpus
     resources:
         mem_mb=memory_mb("split"),
         runtime=growing_minutes("split"),

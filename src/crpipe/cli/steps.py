@@ -267,9 +267,6 @@ def train(
             help="before the first step of the link: call every method of the workload, as plan --probe",
         ),
     ] = False,
-    ahead: Annotated[
-        bool, typer.Option("--ahead", help="the next links, too, if all take less than a minute")
-    ] = False,
     pack: PackOption = None,
     out: OutOption = None,
     slice_: Annotated[
@@ -304,28 +301,23 @@ def train(
     start_ranks(config.train.nodes, config.train.processes_of_node, name)
     with importing():
         from crpipe.campaign.campaign import Campaign
-        from crpipe.train.ahead import adopt_ahead, train_ahead
-
-    begun, terminal = time.monotonic(), Terminal()
-    campaign = Campaign.open(config)
-    link = pick(name, campaign.chain.names, "link")
-    if ahead and adopt_ahead(campaign, link, terminal):
-        return
-    with importing():
-        from crpipe.core.signals import StopRequest
         from crpipe.train.link import train_link
 
+    campaign, terminal = Campaign.open(config), Terminal()
+    link, first = pick(name, campaign.chain.names, "link"), None
     if probe:
         from crpipe.contract.probe import check_first_job
 
-    ahead = ahead and not any(campaign.paths.store(link).glob("*.pt"))  # else its time tells nothing
-    stop = StopRequest(max_minutes)
-    stop.listen()
-    first = partial(check_first_job, campaign, link, terminal) if probe else None
-    train_link(campaign, link, terminal, profile_steps=profile, anomaly=anomaly, first=first, stop=stop)
-    if ahead:
-        following = partial(train_link, campaign, progress=terminal, stop=stop)
-        train_ahead(campaign, link, following, terminal, begun=begun, stopped=stop.reason)
+        first = partial(check_first_job, campaign, link, terminal)
+    train_link(
+        campaign,
+        link,
+        terminal,
+        max_minutes=max_minutes,
+        profile_steps=profile,
+        anomaly=anomaly,
+        first=first,
+    )
 
 
 def _train_pack(pack: Path, out: Path, slice_: str, state: str) -> None:

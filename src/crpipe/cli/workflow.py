@@ -1,7 +1,8 @@
-"""Verbs that run the workflow: `crpipe run` once, `crpipe scan` for several values of keys."""
+"""Verbs of workflows: `crpipe run`, `crpipe ahead` without jobs, `crpipe scan` for several values of keys."""
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from functools import partial
@@ -10,14 +11,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from crpipe.cli import importing
 from crpipe.cli.terminal import ByOption, FigureOption, Settings, Terminal, show
 from crpipe.cli.verbs import declare
 from crpipe.config.files import way_to_campaign
-from crpipe.core.errors import AccessError, ConfigError, DataError, LeaseError, SourceError, TrainError
+from crpipe.core.errors import (
+    AccessError,
+    ConfigError,
+    DataError,
+    LeaseError,
+    MachineError,
+    PluginError,
+    SourceError,
+    TrainError,
+)
 from crpipe.core.signals import StopRequest
 from crpipe.core.text import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from crpipe.workflow.run import RunRequest
 
 # Handlers import what they call: a verb pays for its own libraries only (`status` starts without torch).
@@ -166,3 +179,37 @@ def scan(
     if figure is not None:
         print(plot_comparison(files, figure))
     sys.exit(code)
+
+
+@partial(declare, "Steps that the workflow runs")(
+    workflow,
+    "ahead",
+    "all",
+    reads="source, ranges, train",
+    raises=[PluginError, MachineError],
+    page="operations.md#start",
+)
+def ahead(
+    ctx: typer.Context,
+    targets: Annotated[list[str], typer.Argument(help="what was asked for: all, train_all, …")],
+) -> None:
+    """Run the commands of a small campaign in this process, for up to a minute; jobs do what is left."""
+    with importing():
+        from crpipe.campaign.campaign import Campaign
+        from crpipe.workflow.ahead import work_ahead
+
+    campaign, files, overrides = Campaign.open(Settings.config()), Settings.files, Settings.overrides
+    options = [word for path in files for word in ("--config", str(path))]
+    options += [word for text in overrides for word in ("--set", text)]
+
+    root = ctx.find_root().command
+
+    def call(words: Iterable[str]) -> None:
+        root.main([*options, *words], standalone_mode=False)
+
+    ends: list[tuple[str, ...]] = []
+    if "all" in targets and "MAKELEVEL" not in os.environ:  # `make demo` does it itself
+        ends += [("report",), ("summary",)]
+    if campaign.config.notify.success:
+        ends.append(("notify", "success"))
+    work_ahead(campaign, targets, call, Terminal(), ends)

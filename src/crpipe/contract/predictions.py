@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 KIND = "workload"
 BASELINE = "the baseline"
 _ALONE = 4  # events that are predicted one by one
+_REPLICAS = 8  # whether there are errors, and not how large they are
 _FEW = (1, 2, 5)  # of predictions; a baseline goes through the same score, and one event tells
 
 
@@ -196,7 +197,8 @@ def _score(case: Case, trained: LoadedModel, pair: tuple[Events, Any], folder: P
     folder.mkdir(exist_ok=True)
     with figures_of(FigureContext("contract", (".svg",))), WorkloadCall(trained.workload, "score", truth):
         group = group_numbers([truth.columns[name] for name in case.layout.group])
-        return measure(trained.workload.score(truth, pair[1], folder), group, f"{trained.name}.score")
+        measured = trained.workload.score(truth, pair[1], folder)
+        return measure(measured, group, f"{trained.name}.score", _REPLICAS)
 
 
 def _judge(case: Case, trained: LoadedModel, truth: Events, measured: Measurement, what: str) -> None:

@@ -10,7 +10,7 @@ from crpipe.campaign.records import BinRow
 from crpipe.core.errors import PluginError
 from crpipe.report.evaluations import ERROR
 from crpipe.statistics.classifier import LabelledRows
-from crpipe.statistics.groups import bootstrapped, error_of
+from crpipe.statistics.groups import REPLICAS, bootstrapped, error_of
 from crpipe.statistics.ratios import Bins
 
 if TYPE_CHECKING:
@@ -73,19 +73,23 @@ class Measurement:
         return _finite(dict(sorted(numbers.items())))
 
 
-def measure(measured: Mapping[str, Measured], group: NDArray[np.int64], what: str) -> Measurement:
+def measure(
+    measured: Mapping[str, Measured], group: NDArray[np.int64], what: str, replicas: int = REPLICAS
+) -> Measurement:
     """Measure what ``score`` returned for events of the given groups, [N] from 0; what: named in errors.
+
+    replicas: samples of the groups that errors are drawn from.
 
     Raise PluginError for a value that is none of what ``score`` may return.
     """
     groups = int(group.max(initial=-1)) + 1
     statistics = {str(name): value for name, value in measured.items() if callable(value)}
-    replicas = bootstrapped(statistics, group)
+    drawn = bootstrapped(statistics, group, replicas)
     numbers: Numbers = {}
     tables = {}
     for name, value in measured.items():
-        if name in replicas:
-            numbers |= {name: float(replicas[name][0]), name + ERROR: error_of(replicas[name], groups)}
+        if name in drawn:
+            numbers |= {name: float(drawn[name][0]), name + ERROR: error_of(drawn[name], groups)}
         elif isinstance(value, Bins):
             tables[name] = _rows(value)
             numbers |= _largest(name, tables[name])
@@ -100,7 +104,7 @@ def measure(measured: Mapping[str, Measured], group: NDArray[np.int64], what: st
     rows = {name: value for name, value in measured.items() if isinstance(value, LabelledRows)}
     finite = _finite(numbers)
     not_finite = frozenset({*map(str, measured)} - finite.keys() - rows.keys())
-    return Measurement(finite, replicas, tables, rows, not_finite)
+    return Measurement(finite, drawn, tables, rows, not_finite)
 
 
 def _rows(table: Bins) -> tuple[BinRow, ...]:

@@ -58,14 +58,13 @@ def train_link(
     anomaly: bool = False,
     first: Callable[[], None] | None = None,
     packed: bool = False,
-    stop: StopRequest | None = None,
 ) -> None:
     """Train one link of the chain and write its receipt.
 
     profile_steps: steps at the beginning to write a trace of. anomaly: stop at the first operation whose
     gradient is not finite, and name it; very slow. first: called on the leading rank where nothing of the
     link is trained yet; raises what ends the job. packed: all ranges were compared when the link was packed,
-    and are not here. stop: listens already, for a process that trains several links.
+    and are not here.
 
     Idempotent: a finished checkpoint of the same key is adopted, a snapshot is resumed. Raise ConfigError
     when the campaign has no such link or its run was started under other keys, LeaseError when another live
@@ -82,9 +81,8 @@ def train_link(
     claims.record_train_keys(campaign)
     if leads:
         record_run_code(campaign, name, progress.message)
-    if stop is None:
-        stop = StopRequest(max_minutes)
-        stop.listen()
+    stop = StopRequest(max_minutes)
+    stop.listen()
     use_threads(train.threads)
     use_large_pages()
     keep_freed_memory()

@@ -175,7 +175,8 @@ def use_deterministic(deterministic: bool) -> None:
     """Allow only operations that give the same bytes each time; torch raises an error at any other."""
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS is first used
-    torch.use_deterministic_algorithms(deterministic)
+    if torch.are_deterministic_algorithms_enabled() != deterministic:  # it imports a compiler, 1.5 s
+        torch.use_deterministic_algorithms(deterministic)
 
 
 def use_large_pages() -> None:

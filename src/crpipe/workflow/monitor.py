@@ -64,10 +64,11 @@ class WorkflowRun:
 
     typed: the command of a person, empty for a plain `snakemake`. targets: what was asked for.
     report: the open file from which `--keep-trying` reads the end, to print it. stop: the signals.
-    monitor: the screen, if there is one. began: whether the first jobs could start; finished: how many
-    ended well; succeeded: whether all is there. failures: verb, name, kind of error and cause of each job
-    that failed. skipped: what is missing, and why, by the ranges that were left out at its end. text: why it
-    failed. error: what of the machine kept Snakemake from beginning.
+    monitor: the screen, if there is one. began: whether the first jobs could start; ahead: whether one
+    process worked before them; finished: how many ended well; succeeded: whether all is there. failures:
+    verb, name, kind of error and cause of each job that failed. skipped: what is missing, and why, by the
+    ranges that were left out at its end. text: why it failed. error: what of the machine kept Snakemake from
+    beginning.
     """
 
     typed: tuple[str, ...] = ()
@@ -76,6 +77,7 @@ class WorkflowRun:
     stop: StopRequest = field(default_factory=StopRequest)
     monitor: Monitor | None = None
     began: bool = False
+    ahead: bool = False
     finished: int = 0
     succeeded: bool = False
     failures: list[dict[str, Any]] = field(default_factory=list)
@@ -259,11 +261,12 @@ class Monitor:
         jobs = counted(self._run.finished, "job")
         lines = [f"{jobs} done in {duration(time.monotonic() - self._begun)}."]
         if not self._counts:
-            lines = ["Nothing to be done: everything that was asked for is there."]
+            done = "Done before any job" if self._run.ahead else "Nothing to be done"
+            lines = [f"{done}: everything that was asked for is there."]
         with contextlib.suppress(DataError):  # `crpipe check` names a damaged file
             given_up = () if self.campaign is None else self.campaign.given_up
             lines += [f"skipped: {each.describe()}" for each in given_up]
-            if self.campaign is not None and _EVALUATE in self._counts:
+            if self.campaign is not None and (self._run.ahead or _EVALUATE in self._counts):
                 for newest in islice(evaluations(self.campaign), 1):
                     lines.append(f"the model: {line(newest)}")
                     if newest.record.step and newest.record.step < GOOD_STEPS:

@@ -12,13 +12,9 @@ import yaml
 
 from crpipe.config.loading import flatten, read_tree
 from crpipe.core.causes import is_present
-from crpipe.core.errors import ConfigError, CrpipeError
+from crpipe.core.errors import ConfigError
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
-from crpipe.core.ranges import PATTERN, Range, pick
-from crpipe.source.listing import take_files
-from crpipe.source.range_files import SourceFiles, are_copied
-from crpipe.source.retries import Deadline
-from crpipe.source.uris import SourceOptions, SourcePattern
+from crpipe.core.ranges import PATTERN, pick
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -54,6 +50,7 @@ def reference_ranges(campaign: Campaign) -> list[str]:
 # Who waits for whom, and who is first: staging is at most ``source.prefetch_ranges`` beyond training.
 
 
+TARGETS = ("all", "train_all", "train_outliers", "evaluation", "progress", "outliers_consolidated")
 TRAINING_TARGETS = frozenset(
     {
         "all",
@@ -121,26 +118,6 @@ def staging_prerequisites(campaign: Campaign, name: str, *, training: bool) -> l
         if names[index] not in reference:
             break  # a reference range waits for nothing: wait for what it passed by, too
     return [*before, *(_trained_before(campaign, reach) if training else ())]
-
-
-_FEW_BYTES = 1 << 28  # of raw files: all are split within minutes
-_LOOK_S = 10.0
-
-
-def splits_first(campaign: Campaign) -> bool:
-    """Return whether all ranges are split before training: few raw files, which are read where they are.
-
-    `train --ahead` then finds them split. A source that cannot be listed is left to the job that lists it.
-    """
-    config, name = campaign.config, campaign.ranges[0]
-    if are_copied(config, name):
-        return False
-    source = SourceFiles(SourcePattern.of(config), SourceOptions.of(config), Deadline(_LOOK_S, "the source"))
-    try:
-        files = take_files(config, name, source.of_range(Range.parse(name)))
-    except CrpipeError:
-        return False
-    return len(campaign.ranges) * sum(file.size or 0 for file in files) <= _FEW_BYTES
 
 
 def _trained_before(campaign: Campaign, reach: int) -> list[Path]:

@@ -35,7 +35,7 @@ from crpipe.setup.init import PROFILES
 from crpipe.source.counting import check_source, ensure_counted
 from crpipe.workflow.head import end_early, head_stop, what_stopped
 from crpipe.workflow.monitor import RUN
-from crpipe.workflow.rules import one_line
+from crpipe.workflow.rules import TARGETS, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from crpipe.config.loading import Config
     from crpipe.core.text import Progress
 
-TARGETS = ("all", "train_all", "train_outliers", "evaluation", "progress", "outliers_consolidated")
 _RULE = re.compile(r"^\s*(?:rule|checkpoint|use rule .* as) (\w+)", re.MULTILINE)
 LOOK_S = 0.2
 _OURS = frozenset({"--config", "-C", "--configfile", "--configfiles"})

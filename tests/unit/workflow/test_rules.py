@@ -1,6 +1,5 @@
 """What the rules ask for."""
 
-import os
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +27,6 @@ from crpipe.workflow.rules import (
     reference_ranges,
     search_path,
     shards_of,
-    splits_first,
     staging_prerequisites,
     start_ranks,
     time_limit,
@@ -154,21 +152,6 @@ def test_look_ahead_says_how_many_ranges_go_ahead(campaign):
     further = campaign("source.prefetch_ranges=2")
     assert staging_prerequisites(further, SECOND, training=True) == []
     assert staging_prerequisites(further, THIRD, training=True) == [further.paths.ledger(FIRST)]
-
-
-def test_few_raw_files_of_this_machine_are_all_split_before_training(campaign, tmp_path):
-    local = f"source.uri={tmp_path}/raw/{{range}}/*.parquet"
-    assert not splits_first(campaign(local))  # there is none
-    file = tmp_path / "raw" / FIRST / "0.parquet"
-    file.parent.mkdir(parents=True)
-    file.touch()
-    os.truncate(file, (1 << 28) // 3)
-    assert splits_first(campaign(local))
-    assert not splits_first(campaign(local, "source.copy_local=true"))
-    assert not splits_first(campaign(local, "source.convert=cp {in} {out}", "source.convert_suffix=.parquet"))
-    assert not splits_first(campaign("source.uri=synthetic://"))
-    os.truncate(file, (1 << 28) // 3 + 1)
-    assert not splits_first(campaign(local))
 
 
 def test_the_ranges_of_one_link_wait_for_no_training_of_theirs(campaign):

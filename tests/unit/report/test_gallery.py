@@ -1,16 +1,13 @@
-"""workflow/scripts/gather_figures.py, as the rule `gallery` calls it."""
+"""The figures of an evaluation are copied, as the rule `gallery` calls it."""
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[3] / "workflow" / "scripts" / "gather_figures.py"
-
 
 def gather(source, target):
-    subprocess.run([sys.executable, SCRIPT, source, target], check=True)
+    subprocess.run([sys.executable, "-m", "crpipe.report.gallery", source, target], check=True)
 
 
 @pytest.fixture

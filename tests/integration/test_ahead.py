@@ -1,0 +1,152 @@
+"""Few raw files: one process does what jobs would do, is killed like them, and leaves the rest to them."""
+
+import os
+import signal
+
+import psutil
+import pytest
+
+from kills import aimed, command_of, remaining
+from runs import RANGES, Campaign, children, verb_of, wait_for
+
+pytestmark = [pytest.mark.compiler, pytest.mark.timeout(1800)]
+
+
+def begin(folder, raw):
+    """Begin a campaign that reads the raw files in a folder."""
+    campaign = Campaign.begin(folder)
+    campaign.change(source={"uri": f"{raw}/{{range}}/*.parquet", "prefetch_ranges": 1})
+    return campaign
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("raw")
+    maker = Campaign.begin(folder / "maker")
+    for name in RANGES:
+        done = maker.crpipe("simulate", name, "--out", str(folder / name))
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def by_jobs(raw, tmp_path_factory):
+    """One that copies its raw files: each step is a job."""
+    campaign = begin(tmp_path_factory.mktemp("jobs") / "campaign", raw)
+    campaign.change(source={"copy_local": True})
+    assert "one process" not in campaign.snakemake("all").stdout
+    return campaign
+
+
+def promised(campaign):
+    """Read what has promised bytes; the times of steps are in some figures."""
+    whole = campaign.contents()
+    assert "runs/tiny/figures/evaluation" in {name.rpartition("/")[0] for name in whole}
+    places = (
+        "results/manifests",
+        "results/ledgers",
+        "results/shards",
+        "results/outliers",
+        "results/multiplicity",
+    )
+    places += ("runs/tiny/ranges", "runs/tiny/store", "runs/tiny/evaluation", "runs/tiny/figures/evaluation")
+    kept = {
+        name: data
+        for name, data in whole.items()
+        if name.startswith(places) and not name.endswith(("metrics.jsonl", ".snakemake_timestamp"))
+    }
+    assert len(kept) > 50
+    return kept
+
+
+def check_same(campaign, by_jobs):
+    ours, theirs = promised(campaign), promised(by_jobs)
+    assert [name for name in theirs if ours.get(name) != theirs[name]] == []
+    assert {*ours} == {*theirs}
+    assert campaign.jobs("all") == {}
+    checked = campaign.crpipe("check")
+    assert (checked.returncode, checked.stdout.splitlines()[-1:]) == (0, ["nothing is wrong"])
+
+
+def test_one_process_makes_what_jobs_make(raw, by_jobs, tmp_path):
+    campaign = begin(tmp_path / "campaign", raw)
+    told = campaign.snakemake("all").stdout
+    assert "steps done in one process" in told
+    assert "Nothing to be done" in told
+    assert "held-out evaluation" in told  # the summary
+    assert (campaign.run / "report.html").exists()
+    check_same(campaign, by_jobs)
+    for name in RANGES:  # the logs of the jobs
+        assert campaign.crpipe("logs", name, "--verb", "split").returncode == 0
+    campaign.snakemake("--report report.html")
+    assert "one process" not in campaign.snakemake("all").stdout
+
+
+AIMED = [
+    ("results/shards/", 4, ("group", "KILL")),
+    ("/store/", 9, ("head", "KILL")),
+    ("/store/", 9, ("group", "TERM")),
+    ("evaluation/outliers/", 3, ("job", "STOP then KILL")),
+]
+
+
+def test_it_is_killed_at_its_work_and_the_same_command_ends_in_the_same_bytes(raw, by_jobs, tmp_path):
+    campaign = begin(tmp_path / "campaign", raw)
+    for place, which, kind in AIMED:
+        aimed(campaign, campaign.command("all --cores 2"), "ahead", place, which, kind, tmp_path)
+    check_same(campaign, by_jobs)  # where it is killed alone, the workflow goes on with jobs
+
+
+def test_a_signal_ends_it_with_a_snapshot_and_the_command_that_continues(raw, by_jobs, tmp_path):
+    campaign = begin(tmp_path / "campaign", raw)
+
+    def is_training():
+        return any(campaign.run.glob("store/*/snapshot-*.pt"))
+
+    with campaign.running("all") as head:
+        assert wait_for(is_training, head)
+        head.send_signal(signal.SIGINT)
+        assert head.wait(120) == 128 + signal.SIGINT
+        log = (campaign.folder / "head.log").read_text()
+    assert "Stopped as asked; continue with: snakemake all" in log
+    assert "Traceback" not in log
+    assert remaining(campaign) == []
+    campaign.snakemake("all")
+    check_same(campaign, by_jobs)
+
+
+def test_a_head_that_dies_takes_it_along(raw, tmp_path):
+    campaign = begin(tmp_path / "campaign", raw)
+    with campaign.running("all") as head:
+        assert wait_for(lambda: [each for each in children(head) if verb_of(each) == "ahead"], head)
+        os.kill(head.pid, signal.SIGKILL)
+        head.wait()
+        assert remaining(campaign) == []
+    with psutil.Popen(command_of("status"), cwd=campaign.folder) as looked:
+        assert looked.wait() == 0
+
+
+def test_a_damaged_file_fails_in_its_own_job_and_what_is_done_stays(raw, tmp_path):
+    campaign = begin(tmp_path / "campaign", raw)
+    copy = tmp_path / "copy"
+    for name in RANGES:
+        (copy / name).mkdir(parents=True)
+        for path in sorted((raw / name).iterdir()):
+            data = path.read_bytes()
+            (copy / name / path.name).write_bytes(data[: len(data) // 2] if name == RANGES[1] else data)
+    campaign.change(source={"uri": f"{copy}/{{range}}/*.parquet"})
+    done = campaign.snakemake("all", check=False)
+    assert done.returncode == 1
+    assert "left to its job" in done.stdout
+    assert done.stdout.count("the workflow did not finish") == 1
+    assert (campaign.run / "ranges" / f"{RANGES[0]}.json").exists()
+    assert "Traceback" not in done.stdout
+
+
+def test_a_wrong_model_is_refused_before_any_work(raw, tmp_path):
+    campaign = begin(tmp_path / "campaign", raw)
+    campaign.change(train={"monitor": "no_such_metric"})
+    done = campaign.snakemake("all", check=False)
+    assert done.returncode != 0
+    assert "no_such_metric" in done.stdout
+    assert not list(campaign.results.glob("manifests/*"))
