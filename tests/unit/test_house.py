@@ -34,7 +34,7 @@ BUDGET = {
     "report": (24, 5815),
     "train": (20, 4850),
     "inference": (15, 3280),
-    "statistics": (6, 870),
+    "statistics": (6, 895),
     "check": (7, 1715),
     "packs": (6, 1455),
     "setup": (6, 1625),

@@ -7,7 +7,7 @@ quarter of them, and where it still learns, its limit for any number of groups i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +28,7 @@ MANY_ROWS, FOLDS_OF_MANY = 5000, 3
 SHARES = (1.0, 0.25)  # of the training groups: the learning curve
 FEWEST_GROUPS = 20  # four in a fold
 TREES = 120
+_WHY = "for the AUC of classifiers"
 _DIGITS = 4  # of the spread of a feature: no last bit decides
 _LEARNING = 4.5  # times the share of the AUC that is not learned yet: the excess variance, at most 1
 
@@ -113,6 +114,22 @@ def _spread(statistic: Statistic, factor: float) -> Statistic:
     return spread
 
 
+def asked(
+    learned: Floats, label: NDArray[Any], weight: Floats | None, table: Floats, *, why: str, **options: Any
+) -> Floats:
+    """Train gradient-boosted trees; return the probability of each label for each row of ``table``: [R, K].
+
+    One thread of work is faster than several that wait for each other: trees are small. Threads that sleep
+    meanwhile (`crpipe.cli.app.wait_asleep`) would take ten times as long.
+    """
+    ensemble = require("sklearn.ensemble", extra="evaluate", why=why)
+    limits = require("threadpoolctl", extra="evaluate", why=why)
+    model = ensemble.HistGradientBoostingClassifier(random_state=0, **options)
+    with limits.threadpool_limits(1, user_api="openmp"):
+        chance: Floats = model.fit(learned, label, weight).predict_proba(table)
+    return chance
+
+
 def rounded(features: Floats) -> Floats:
     """Round each column to 1e-4 of its spread, in powers of ten: generated floats have other last bits."""
     spread = np.std(features, axis=0)
@@ -122,7 +139,6 @@ def rounded(features: Floats) -> Floats:
 
 def _scores(table: Floats, rows: LabelledRows, row_group: Index, fold: Index, share: float) -> Floats:
     """Score every row by a classifier that learned from a share of the groups in the other folds: [R]."""
-    ensemble = require("sklearn.ensemble", extra="evaluate", why="for the AUC of classifiers")
     scores = np.empty(len(table))
     # The first groups by a number drawn for each: smaller shares are parts of larger ones.
     rank = np.random.default_rng(len(row_group)).permutation(int(row_group.max()) + 1)[row_group]
@@ -131,10 +147,14 @@ def _scores(table: Floats, rows: LabelledRows, row_group: Index, fold: Index, sh
         others = fold != number
         if share < 1:
             others &= rank <= np.quantile(np.unique(rank[others]), share)
-        model = ensemble.HistGradientBoostingClassifier(max_iter=TREES, early_stopping=False, random_state=0)
-        model.fit(table[others], rows.real[others], None if alike else rows.weight[others])
-        tested = fold == number
-        scores[tested] = model.predict_proba(table[tested])[:, 1]
+        weight, tested = None if alike else rows.weight[others], fold == number
+        options: dict[str, Any] = {
+            "max_iter": TREES,
+            "early_stopping": False,
+            "why": "for the AUC of classifiers",
+        }
+        chance = asked(table[others], rows.real[others], weight, table[tested], **options)
+        scores[tested] = chance[:, 1]
     return scores
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crpipe.core.errors import require
-from crpipe.statistics.classifier import FEWEST_GROUPS, rounded
+from crpipe.statistics.classifier import FEWEST_GROUPS, asked, rounded
 from crpipe.statistics.groups import folds
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 PARTS = 5
+_WHY = "for the log-posterior of several models"
 _LEAST = 1e-12  # chance: one event must not decide
 
 
@@ -35,7 +36,7 @@ def log_posteriors(models: Sequence[LabelledRows]) -> Floats | None:
     same groups. Each of PARTS classifiers learns from groups of its own and is asked about the others: they
     scatter by what they happened to learn from. None for fewer than FEWEST_GROUPS groups in a part.
     """
-    ensemble = require("sklearn.ensemble", extra="evaluate", why="for the log-posterior of several models")
+    require("sklearn.ensemble", extra="evaluate", why=_WHY)
     truth, first = models[0], models[0].real
     parts = [(truth, first), *((rows, ~rows.real) for rows in models)]
     groups = [rows.group[rows.event[part]] for rows, part in parts]
@@ -47,9 +48,9 @@ def log_posteriors(models: Sequence[LabelledRows]) -> Floats | None:
     fold = folds(np.concatenate(groups), PARTS, 0)
     values = []
     for number in range(PARTS):
-        learned, asked = (fold == number) & (label > 0), (fold != number) & (label == 0)
-        model = ensemble.HistGradientBoostingClassifier(early_stopping=True, random_state=0)
-        model.fit(table[learned], label[learned], weight[learned] * (learned.sum() / weight[learned].sum()))
-        chance = np.log(np.maximum(model.predict_proba(table[asked]), _LEAST))
-        values.append(np.average(chance, axis=0, weights=weight[asked]))
+        learned, judged = (fold == number) & (label > 0), (fold != number) & (label == 0)
+        share = weight[learned] * (learned.sum() / weight[learned].sum())
+        given = table[learned], label[learned], share, table[judged]
+        chance = np.log(np.maximum(asked(*given, why=_WHY, early_stopping=True), _LEAST))
+        values.append(np.average(chance, axis=0, weights=weight[judged]))
     return np.array(values)
