@@ -25,6 +25,7 @@ from benchmarks.muons import roofline
 from benchmarks.runner import Side, once, take_turns
 from benchmarks.steppers import stepper_of
 from benchmarks.table import show
+from crpipe.core.waiting import SPINS, cores_are_free
 from crpipe.events.batch import Cursor, Events
 from crpipe.loading.microbatch import micro_batches
 from crpipe.train.ranks import World, keep_freed_memory, use_large_pages
@@ -243,12 +244,13 @@ def sides_of(given: dict[str, Any], clone: Path | None, precisions: tuple[str, .
     """List crpipe in each of its ways, and the earlier system."""
     sides, threads = [], given["threads"]
     work = f"{__name__}:side"
-    asleep = {"OMP_WAIT_POLICY": "PASSIVE"}  # as crpipe's commands have it
+    free = cores_are_free()  # as crpipe's commands choose
+    waiting = {"GOMP_SPINCOUNT": SPINS} if free else {"OMP_WAIT_POLICY": "PASSIVE"}
     for precision in precisions:
         for name, narrow in ((OURS, {}), (EQUAL, {"hidden": EQUAL_HIDDEN})):
             more = {**given, **narrow, "precision": precision}
             end = "" if precision == "float32" else ", bfloat16"
-            sides.append(Side(name + end, work, more, environment=asleep))
+            sides.append(Side(name + end, work, more, environment=waiting))
             if threads > 1:
                 title = f"{name}{end}, {threads} processes"
                 sides.append(Side(title, work, more | {"threads": 1}, ranks=threads))

@@ -22,6 +22,7 @@ from crpipe.core.causes import MachineWatch, machine_error
 from crpipe.core.errors import CrpipeError
 from crpipe.core.signals import follow_parent
 from crpipe.core.text import printable
+from crpipe.core.waiting import choose_waiting
 
 app = typer.Typer(
     cls=Verbs,
@@ -60,22 +61,12 @@ def quiet_libraries() -> None:
         warnings.simplefilter("ignore")
 
 
-def wait_asleep() -> None:
-    """Put threads to sleep while they wait for each other in one operation, unless a person chose otherwise.
-
-    By default they spin, and beside six other processes a step of two threads takes seven times the CPU time.
-    OpenMP reads the variables when torch is imported. No result depends on them.
-    """
-    if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
-        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
-
-
 def main() -> None:
     """Run the command line; an error becomes one message and its exit code, see `crpipe.core.errors`."""
     if os.environ.get("CRPIPE_WORKFLOW"):
         follow_parent(os.environ["CRPIPE_WORKFLOW"])
     quiet_libraries()
-    wait_asleep()
+    choose_waiting()
     try:
         with MachineWatch():
             _run()

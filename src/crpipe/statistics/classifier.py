@@ -120,7 +120,7 @@ def asked(
     """Train gradient-boosted trees; return the probability of each label for each row of ``table``: [R, K].
 
     One thread of work is faster than several that wait for each other: trees are small. Threads that sleep
-    meanwhile (`crpipe.cli.app.wait_asleep`) would take ten times as long.
+    meanwhile (`crpipe.core.waiting`) would take ten times as long.
     """
     ensemble = require("sklearn.ensemble", extra="evaluate", why=why)
     limits = require("threadpoolctl", extra="evaluate", why=why)
