@@ -2,11 +2,10 @@
 
 import numpy as np
 import torch
-from sklearn.metrics import roc_auc_score
 from torch import nn
 from torch.nn import functional
 
-from crpipe.author import Graph, Metric, OptimizerSpec, Workload
+from crpipe.author import Graph, Metric, OptimizerSpec, Workload, auc
 
 CLASSES = 3
 
@@ -74,16 +73,10 @@ class JetTagger(Workload):
         return {"accuracy": p.argmax(axis=1) == label, "cross_entropy": -np.log(np.maximum(right, 1e-12))}
 
     def measures(self, truth, predicted):
-        p, label = predicted["p"].astype(float), truth.columns["label"]
-        p /= p.sum(axis=1, keepdims=True)
-
-        def auc(weight):
-            seen = weight > 0
-            if len(np.unique(label[seen])) < CLASSES:
-                return np.nan
-            return roc_auc_score(label[seen], p[seen], multi_class="ovr", sample_weight=weight[seen])
-
-        return {"auc": auc}
+        p, label = predicted["p"], truth.columns["label"]
+        rows, ones = np.arange(len(p)), np.ones(len(p))
+        against_others = [auc(p[:, value], label == value, rows, ones) for value in range(CLASSES)]
+        return {"auc": lambda weight: np.mean([each(weight) for each in against_others])}
 
     def figures(self, truth, predicted, new):
         axis = new("top", 3.0)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from crpipe.report.figure_style import note as note
     from crpipe.report.figure_style import save as save
     from crpipe.statistics.classifier import LabelledRows as LabelledRows
+    from crpipe.statistics.classifier import auc as auc
     from crpipe.statistics.classifier import cross_fit as cross_fit
     from crpipe.statistics.groups import Statistic as Statistic
     from crpipe.statistics.groups import mean as mean
@@ -48,7 +49,7 @@ _PLACES = {
     "events.layout": ("Field", "Layout", "Metric"),
     "inference.onnx_graph": ("Graph",),
     "report.figure_style": ("new_figure", "note", "save"),
-    "statistics.classifier": ("LabelledRows", "cross_fit"),
+    "statistics.classifier": ("LabelledRows", "auc", "cross_fit"),
     "statistics.groups": ("Statistic", "mean", "quantile", "ratio"),
     "statistics.ratios": ("Bins",),
     "train.schedule": ("Schedule",),
@@ -75,6 +76,7 @@ __all__ = [
     "Statistic",
     "Throttle",
     "Workload",
+    "auc",
     "cross_fit",
     "cut_lists",
     "mean",

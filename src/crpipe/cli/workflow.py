@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -203,6 +204,9 @@ def ahead(
     options += [word for text in overrides for word in ("--set", text)]
 
     root = ctx.find_root().command
+    gc.set_threshold(
+        50_000, 20, 20
+    )  # the libraries of all verbs live to the end: nothing to look for in them
 
     def call(words: Iterable[str]) -> None:
         root.main([*options, *words], standalone_mode=False)

@@ -1,8 +1,8 @@
 """How the threads of one operation wait for each other: chosen before a process imports torch.
 
-Threads that spin are as fast as the cores allow; beside others that need these cores a step takes many times as
-long, and as much CPU time. Threads that sleep at once need no core meanwhile; on free cores of a virtual machine
-a step then takes up to twice as long. No result depends on it.
+Threads that spin are as fast as the cores allow; beside others that need these cores a step takes many times
+as long, and as much CPU time. Threads that sleep at once need no core meanwhile; on free cores of a virtual
+machine a step then takes up to twice as long. No result depends on it.
 """
 
 from __future__ import annotations
