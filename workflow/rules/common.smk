@@ -215,11 +215,13 @@ def trains():
 
 
 def may_work_ahead():
-    """Return whether one process here may do what it can before any job: whole targets, and nothing made again."""
-    again = OUTDATED or workflow.dag_settings.forcerun or workflow.dag_settings.forceall
+    """Return whether one process here may do what it can before any job: of whole targets, and nothing again."""
+    asked = workflow.dag_settings
+    again = OUTDATED or asked.forcerun or asked.forceall or asked.forcetargets
+    parts = asked.until or asked.omit_from or asked.batch or asked.allowed_rules
     executes = workflow.executor_plugin is not None and workflow.local_exec
     looks = workflow.dryrun or workflow.touch or LOOKS_FOR_SOFTWARE
-    if again or looks or not executes or workflow.dag_settings.until:
+    if again or parts or looks or not executes:
         return False
     return FEW_FILES and is_left(CAMPAIGN, asked_for())
 
