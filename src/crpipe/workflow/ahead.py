@@ -40,6 +40,7 @@ _FEW_BYTES = 1 << 28  # of raw files: all are split within minutes
 _LOOK_S = 10.0
 _ASK_S = 1.0
 GALLERY = "gallery"  # no verb: it copies files
+_LONG = ("train", "evaluate")  # a person is told that they begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +171,8 @@ def work_ahead(
             return
         verb, *names = command.words
         limit = ("--max-minutes", f"{left_s / 60:.4f}") if verb == "train" else ()  # a job resumes it
+        if verb in _LONG:
+            progress.message(" ".join((verb, *names[:1])))
         try:
             with _printing_to(command.log):
                 if verb == GALLERY:
