@@ -221,7 +221,11 @@ def check_submission():
 
 
 def work_ahead():
-    """Run the commands of a small campaign in one process, before any job; a signal ends both."""
+    """Run the commands of a small campaign in one process, before any job; a signal ends both.
+
+    What failed there is tried again by its job, whose attempts alone count.
+    """
+    global ENDS
     log_for_person(
         f"Few raw files: one process does what it can in a minute; logs: {PATHS.results}/logs, {PATHS.run_dir()}/logs"
     )
@@ -233,6 +237,7 @@ def work_ahead():
         if not RUN.watched:
             RUN.end(what_stopped(WORDS))
         os._exit(STOP.exit_code)
+    ENDS = ends_of(PATHS.data_journal(), PATHS.train_journal())
     end_early(STOP, give_back)
 
 
