@@ -197,7 +197,7 @@ def ahead(
     """Run the commands of a small campaign in this process, for up to a minute; jobs do what is left."""
     with importing():
         from crpipe.campaign.campaign import Campaign
-        from crpipe.workflow.ahead import work_ahead
+        from crpipe.workflow.ahead import is_left, work_ahead
 
     campaign, files, overrides = Campaign.open(Settings.config()), Settings.files, Settings.overrides
     options = [word for path in files for word in ("--config", str(path))]
@@ -216,4 +216,5 @@ def ahead(
         ends += [("report",), ("summary",)]
     if campaign.config.notify.success:
         ends.append(("notify", "success"))
-    work_ahead(campaign, targets, call, Terminal(), ends)
+    if is_left(campaign, targets):
+        work_ahead(campaign, targets, call, Terminal(), ends)

@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, dropwhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,6 +40,7 @@ _FEW_BYTES = 1 << 28  # of raw files: all are split within minutes
 _LOOK_S = 10.0
 _ASK_S = 1.0
 GALLERY = "gallery"  # no verb: it copies files
+_OF_DATA = ("config", "tables", "list", "stage", "threshold", "split")  # of one range each, or of none
 _LONG = ("train", "evaluate")  # a person is told that they begin
 
 
@@ -63,16 +64,15 @@ def commands(campaign: Campaign, targets: Collection[str]) -> Iterator[Command]:
     if trains:
         yield Command(("config", "check"), Path(os.devnull), (campaign.paths.run_config(),))
     yield from _of_data(campaign)
+    links = [name for name in names if name != OUTLIERS] if trains else []
+    yield from (_training(campaign, name) for name in links)
     if campaign.has_outliers and wanted != {"train_all"}:
         manifest = campaign.paths.outlier_manifest(CONSOLIDATED)
         outputs = manifest, manifest.with_name("index.parquet")
         yield Command(("consolidate",), campaign.paths.results / "logs/consolidate.log", outputs)
+        yield from (_training(campaign, name) for name in names if trains and name == OUTLIERS)
     if not trains:
         return
-    trained = [name for name in names if name != OUTLIERS or wanted != {"train_all"}]
-    for name in trained:
-        words = ("train", name, *(("--probe",) if name == names[0] and _is_foreign(campaign) else ()))
-        yield Command(words, _log(campaign, "train", name), (campaign.paths.receipt(name),))
     for name in names if "progress" in wanted else names[-1:] if wanted & {"all", "evaluation"} else ():
         folder = campaign.paths.evaluation(name)
         outputs = folder / "metrics.json", folder / "predictions.parquet"
@@ -110,19 +110,27 @@ def _of_data(campaign: Campaign) -> Iterator[Command]:
         yield Command(("split", name), _log(campaign, "split", name), paths.split_outputs(name))
 
 
+def _training(campaign: Campaign, name: str) -> Command:
+    """Return the command that trains a link; the first one calls each method of classes of others."""
+    foreign = not all(campaign.config.plugin(each).startswith("crpipe.") for each in ("reader", "model"))
+    probe = ("--probe",) if foreign and name == campaign.chain.names[0] else ()
+    return Command(("train", name, *probe), _log(campaign, "train", name), (campaign.paths.receipt(name),))
+
+
 def _log(campaign: Campaign, verb: str, name: str) -> Path:
     folder = campaign.paths.run_dir() if verb in ("train", "evaluate") else campaign.paths.results
     return folder / "logs" / verb / f"{name}.log"
 
 
-def _is_foreign(campaign: Campaign) -> bool:
-    """Return whether somebody else wrote reader or model: the first link then calls each method."""
-    return not all(campaign.config.plugin(each).startswith("crpipe.") for each in ("reader", "model"))
-
-
 def is_left(campaign: Campaign, targets: Collection[str]) -> bool:
-    """Return whether something of whole ``targets`` is left to do."""
-    return {*targets} <= {*TARGETS} and not all(each.is_done() for each in commands(campaign, targets))
+    """Return whether something of whole ``targets`` is left to do, and nothing that follows from it is there.
+
+    What is there would have to be made again: that is Snakemake's to know.
+    """
+    if not {*targets} <= {*TARGETS}:
+        return False
+    left = list(dropwhile(Command.is_done, commands(campaign, targets)))
+    return bool(left) and not any(each.is_done() for each in left if each.words[0] not in _OF_DATA)
 
 
 def has_few_files(campaign: Campaign) -> bool:

@@ -58,7 +58,7 @@ def test_the_commands_are_those_of_the_jobs_in_an_order_in_which_one_process_doe
     every = campaign()
     assert words(every, "outliers_consolidated") == [*data(FIRST, SECOND), "consolidate"]
     assert words(every, "train_all") == ["config check", *data(FIRST, SECOND), *links(FIRST, SECOND)]
-    trained = ["config check", *data(FIRST, SECOND), "consolidate", *links(FIRST, SECOND, "outliers")]
+    trained = ["config check", *data(FIRST, SECOND), *links(FIRST, SECOND), "consolidate", "train outliers"]
     assert words(every, "train_outliers") == trained
     assert words(every, "evaluation") == [*trained, "evaluate outliers"]
     assert words(every, "all") == [*trained, "evaluate outliers", "figures", "gallery"]
@@ -100,6 +100,20 @@ def test_only_whole_targets_are_worked_on(campaign):
             path.touch()
     assert not is_left(campaign(), {"train_all"})
     assert is_left(campaign(), {"all"})
+
+
+@pytest.mark.parametrize("missing", ["receipt", "ledger"])
+def test_what_follows_from_what_is_left_is_not_taken_as_done(campaign, missing):
+    begun = campaign()
+    for command in commands(begun, ("train_all",)):
+        for path in command.outputs:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+    getattr(begun.paths, missing)(FIRST).unlink()
+    assert not is_left(begun, {"train_all"})  # the second link was trained from another first one
+    begun.paths.receipt(FIRST).unlink(missing_ok=True)
+    begun.paths.receipt(SECOND).unlink()
+    assert is_left(begun, {"train_all"})
 
 
 def test_few_raw_files_are_those_of_this_machine_that_are_read_in_place(campaign, tmp_path):
