@@ -1,13 +1,20 @@
 """Few raw files: one process does what jobs would do, is killed like them, and leaves the rest to them."""
 
 import os
+import re
 import signal
+from pathlib import Path
 
 import psutil
 import pytest
 
+from crpipe.campaign.campaign import Campaign as CampaignFiles
+from crpipe.config.loading import load_config
+from crpipe.workflow.ahead import GALLERY, commands
 from kills import aimed, command_of, remaining
 from runs import RANGES, Campaign, children, verb_of, wait_for
+
+DEVNULL = Path(os.devnull)  # where the check of the configuration prints to, which is no job
 
 pytestmark = [pytest.mark.compiler, pytest.mark.timeout(1800)]
 
@@ -66,6 +73,18 @@ def check_same(campaign, by_jobs):
     assert campaign.jobs("all") == {}
     checked = campaign.crpipe("check")
     assert (checked.returncode, checked.stdout.splitlines()[-1:]) == (0, ["nothing is wrong"])
+
+
+@pytest.mark.parametrize("target", ["all", "progress", "outliers_consolidated"])
+def test_its_commands_and_logs_are_those_of_the_rules(raw, tmp_path, target):
+    begun = begin(tmp_path / "campaign", raw)
+    told = begun.snakemake(f"{target} --dry-run --printshellcmds").stdout
+    rules = re.findall(r"exec crpipe (?:--\w+ \S+ )*((?!--).+?) +> (\S+) 2>&1", told)
+    config = load_config([begun.folder / "config" / name for name in ("config.yaml", "tiny.yaml")], ())
+    ahead = [command for command in commands(CampaignFiles.open(config), (target,)) if command.log != DEVNULL]
+    ours = [(" ".join(each.words), str(each.log)) for each in ahead if each.words != (GALLERY,)]
+    assert sorted(ours) == sorted(rules)
+    assert len(ours) >= 10
 
 
 def test_one_process_makes_what_jobs_make(raw, by_jobs, tmp_path):

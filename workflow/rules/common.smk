@@ -134,7 +134,8 @@ def rerun_jobs(files):
     async def init(dag, *words, **options):
         with refusing():
             decisions.check_files(CAMPAIGN, map(str, dag.targetfiles))
-        if may_work_ahead():
+            may = may_work_ahead()
+        if may:
             work_ahead()
         dag.forcefiles.update(names)
         return await plan(dag, *words, **options)
@@ -340,12 +341,9 @@ def on_htcondor(verb, gpus=0, **more):
 
 
 def training_options(wildcards, resources):
-    """Return the options of a training job: the first one of a run calls every method of foreign classes."""
-    foreign = not all(
-        SETTINGS.plugin(each).startswith("crpipe.") for each in ("reader", "model")
-    )
-    first = "--probe" if foreign and wildcards.get("link") == LINKS[0] else ""
-    return f"{first} {deadline(wildcards, resources)}".strip()
+    """Return the options of a training job."""
+    first = decisions.probe_option(CAMPAIGN, wildcards.link)
+    return " ".join([*first, deadline(wildcards, resources)]).strip()
 
 
 def deadline(wildcards, resources):

@@ -204,9 +204,7 @@ def ahead(
     options += [word for text in overrides for word in ("--set", text)]
 
     root = ctx.find_root().command
-    gc.set_threshold(
-        50_000, 20, 20
-    )  # the libraries of all verbs live to the end: nothing to look for in them
+    gc.set_threshold(50_000, 20, 20)  # the libraries of all verbs live to the end
 
     def call(words: Iterable[str]) -> None:
         root.main([*options, *words], standalone_mode=False)

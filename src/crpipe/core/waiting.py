@@ -20,9 +20,12 @@ _LOADAVG = Path("/proc/loadavg")
 
 
 def choose_waiting() -> None:
-    """Set the variables that OpenMP reads when torch is imported, unless a person has set one of them."""
-    if os.environ.pop(_CHOSEN, None) is not None:
-        for name in _VARIABLES:
+    """Set the variables that OpenMP reads when torch is imported, unless a person has set one of them.
+
+    The ranks of one training keep what its first process chose: they would count each other.
+    """
+    if _CHOSEN in os.environ and "RANK" not in os.environ:
+        for name in (_CHOSEN, *_VARIABLES):
             os.environ.pop(name, None)
     if any(name in os.environ for name in _VARIABLES):
         return
@@ -31,13 +34,16 @@ def choose_waiting() -> None:
 
 
 def cores_are_free() -> bool:
-    """Return whether nothing else runs that would need the cores of this process.
+    """Return whether the machine has cores for all threads of this process, beside what else runs on it.
 
-    Where it may use some of the machine's cores alone, as jobs of a cluster do, others cannot be told apart.
+    Where a process may use some of the cores alone, as jobs of a cluster do, others cannot be told apart.
+    Other systems than Linux do not say.
     """
-    if len(os.sched_getaffinity(0)) < (os.cpu_count() or 1):
+    if not hasattr(os, "sched_getaffinity"):
         return True
-    return others_running() == 0
+    cores, allowed = os.cpu_count() or 1, len(os.sched_getaffinity(0))
+    wanted = int(os.environ.get("SLURM_CPUS_PER_TASK", "0")) or allowed
+    return allowed < cores or others_running() <= cores - wanted
 
 
 def others_running() -> int:

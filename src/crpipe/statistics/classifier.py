@@ -114,13 +114,13 @@ def _spread(statistic: Statistic, factor: float) -> Statistic:
     return spread
 
 
-def asked(
+def label_chances(
     learned: Floats, label: NDArray[Any], weight: Floats | None, table: Floats, *, why: str, **options: Any
 ) -> Floats:
     """Train gradient-boosted trees; return the probability of each label for each row of ``table``: [R, K].
 
-    One thread of work is faster than several that wait for each other: trees are small. Threads that sleep
-    meanwhile (`crpipe.core.waiting`) would take ten times as long.
+    In one thread: the trees are small, two threads are no faster, and two that sleep while they wait for each
+    other (`crpipe.core.waiting`) take ten times as long.
     """
     ensemble = require("sklearn.ensemble", extra="evaluate", why=why)
     limits = require("threadpoolctl", extra="evaluate", why=why)
@@ -148,13 +148,8 @@ def _scores(table: Floats, rows: LabelledRows, row_group: Index, fold: Index, sh
         if share < 1:
             others &= rank <= np.quantile(np.unique(rank[others]), share)
         weight, tested = None if alike else rows.weight[others], fold == number
-        options: dict[str, Any] = {
-            "max_iter": TREES,
-            "early_stopping": False,
-            "why": "for the AUC of classifiers",
-        }
-        chance = asked(table[others], rows.real[others], weight, table[tested], **options)
-        scores[tested] = chance[:, 1]
+        given = table[others], rows.real[others], weight, table[tested]
+        scores[tested] = label_chances(*given, why=_WHY, max_iter=TREES, early_stopping=False)[:, 1]
     return scores
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crpipe.core.errors import require
-from crpipe.statistics.classifier import FEWEST_GROUPS, asked, rounded
+from crpipe.statistics.classifier import FEWEST_GROUPS, label_chances, rounded
 from crpipe.statistics.groups import folds
 
 if TYPE_CHECKING:
@@ -51,6 +51,6 @@ def log_posteriors(models: Sequence[LabelledRows]) -> Floats | None:
         learned, judged = (fold == number) & (label > 0), (fold != number) & (label == 0)
         share = weight[learned] * (learned.sum() / weight[learned].sum())
         given = table[learned], label[learned], share, table[judged]
-        chance = np.log(np.maximum(asked(*given, why=_WHY, early_stopping=True), _LEAST))
+        chance = np.log(np.maximum(label_chances(*given, why=_WHY, early_stopping=True), _LEAST))
         values.append(np.average(chance, axis=0, weights=weight[judged]))
     return np.array(values)

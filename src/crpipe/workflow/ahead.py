@@ -27,7 +27,7 @@ from crpipe.source.listing import take_files
 from crpipe.source.range_files import SourceFiles, are_copied
 from crpipe.source.retries import Deadline
 from crpipe.source.uris import SourceOptions, SourcePattern
-from crpipe.workflow.rules import TARGETS, reference_ranges
+from crpipe.workflow.rules import TARGETS, probe_option, reference_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -111,10 +111,8 @@ def _of_data(campaign: Campaign) -> Iterator[Command]:
 
 
 def _training(campaign: Campaign, name: str) -> Command:
-    """Return the command that trains a link; the first one calls each method of classes of others."""
-    foreign = not all(campaign.config.plugin(each).startswith("crpipe.") for each in ("reader", "model"))
-    probe = ("--probe",) if foreign and name == campaign.chain.names[0] else ()
-    return Command(("train", name, *probe), _log(campaign, "train", name), (campaign.paths.receipt(name),))
+    words = ("train", name, *probe_option(campaign, name))
+    return Command(words, _log(campaign, "train", name), (campaign.paths.receipt(name),))
 
 
 def _log(campaign: Campaign, verb: str, name: str) -> Path:
@@ -145,9 +143,9 @@ def has_few_files(campaign: Campaign) -> bool:
     source = SourceFiles(SourcePattern.of(config), SourceOptions.of(config), Deadline(_LOOK_S, "the source"))
     end, size = time.monotonic() + _ASK_S, 0
     for name in campaign.ranges:
-        if are_copied(config, name) or time.monotonic() > end:
-            return False
         try:
+            if are_copied(config, name) or time.monotonic() > end:
+                return False
             files = take_files(config, name, source.of_range(Range.parse(name)))
         except CrpipeError:
             return False

@@ -39,6 +39,12 @@ def parent_of(campaign: Campaign, name: str) -> list[Path]:
     return [campaign.paths.receipt(parent)] if parent else []
 
 
+def probe_option(campaign: Campaign, name: str) -> list[str]:
+    """Return the option with which the first link of a run calls every method of classes of others."""
+    foreign = any(not campaign.config.plugin(each).startswith("crpipe.") for each in ("reader", "model"))
+    return ["--probe"] if foreign and name == campaign.chain.names[0] else []
+
+
 def reference_ranges(campaign: Campaign) -> list[str]:
     """Name the ranges that a quantile threshold is computed from; none if the threshold is a number."""
     split = campaign.config.split
