@@ -58,56 +58,63 @@ class Command:
 
 
 def commands(campaign: Campaign, targets: Collection[str]) -> Iterator[Command]:
-    """Yield what ``targets`` need, in the order in which one process does it."""
-    wanted, config, names = {*targets}, campaign.config, campaign.chain.names
-    trains = wanted != {"outliers_consolidated"} and config.train.nodes * config.train.processes_of_node == 1
+    """Yield what ``targets`` need, each link right after the ranges that it trains on."""
+    wanted, train = {*targets}, campaign.config.train
+    trains = wanted != {"outliers_consolidated"} and train.nodes * train.processes_of_node == 1
     if trains:
         yield Command(("config", "check"), Path(os.devnull), (campaign.paths.run_config(),))
-    yield from _of_data(campaign)
-    links = [name for name in names if name != OUTLIERS] if trains else []
-    yield from (_training(campaign, name) for name in links)
+    data = _of_data(campaign)
+    yield from data.pop("")
+    for link in campaign.chain.links if trains else ():
+        yield from chain.from_iterable(data.pop(name, ()) for name in link.ranges)
+        if link.name != OUTLIERS:
+            yield _training(campaign, link.name)
+    yield from chain.from_iterable(data.values())
     if campaign.has_outliers and wanted != {"train_all"}:
         manifest = campaign.paths.outlier_manifest(CONSOLIDATED)
         outputs = manifest, manifest.with_name("index.parquet")
         yield Command(("consolidate",), campaign.paths.results / "logs/consolidate.log", outputs)
-        yield from (_training(campaign, name) for name in names if trains and name == OUTLIERS)
-    if not trains:
-        return
-    for name in names if "progress" in wanted else names[-1:] if wanted & {"all", "evaluation"} else ():
+        yield from (_training(campaign, name) for name in campaign.chain.names if trains and name == OUTLIERS)
+    yield from _of_results(campaign, wanted) if trains else ()
+
+
+def _of_results(campaign: Campaign, wanted: Collection[str]) -> Iterator[Command]:
+    """Yield the commands that judge checkpoints and plot."""
+    names = campaign.chain.names if "progress" in wanted else campaign.chain.names[-1:]
+    for name in names if {"all", "evaluation", "progress"} & {*wanted} else ():
         folder = campaign.paths.evaluation(name)
         outputs = folder / "metrics.json", folder / "predictions.parquet"
         yield Command(("evaluate", name), _log(campaign, "evaluate", name), outputs)
-    figures, log = campaign.paths.figures(), campaign.paths.run_dir() / "logs/figures.log"
+    figures, logs = campaign.paths.figures(), campaign.paths.run_dir() / "logs"
     if "progress" in wanted:
         files = tuple(figures / f"progress{kind}" for kind in SUFFIXES)
-        yield Command(("figures", "--progress"), log.with_stem("progress"), files)
+        yield Command(("figures", "--progress"), logs / "progress.log", files)
     if "all" in wanted:
         plots = "multiplicity", "losses", "gradients", "throughput"
-        yield Command(
-            ("figures",), log, tuple(figures / f"{name}{kind}" for name in plots for kind in SUFFIXES)
-        )
-        yield Command((GALLERY,), log.with_stem(GALLERY), (figures / "evaluation",))
+        files = tuple(figures / f"{name}{kind}" for name in plots for kind in SUFFIXES)
+        yield Command(("figures",), logs / "figures.log", files)
+        yield Command((GALLERY,), logs / f"{GALLERY}.log", (figures / "evaluation",))
 
 
-def _of_data(campaign: Campaign) -> Iterator[Command]:
-    """Yield the commands that make shards of raw files."""
-    paths, reference = campaign.paths, reference_ranges(campaign)
-    staging = {
-        name: [
+def _of_data(campaign: Campaign) -> dict[str, list[Command]]:
+    """List the commands that make shards of each range; under "" what all of them need before."""
+    paths, logs = campaign.paths, campaign.paths.results / "logs"
+    data: dict[str, list[Command]] = {"": []}
+    if campaign.has_tables:
+        data[""].append(Command(("tables",), logs / "tables.log", (paths.tables(),)))
+    reference = reference_ranges(campaign)
+    for name in campaign.ranges:
+        split = Command(("split", name), _log(campaign, "split", name), paths.split_outputs(name))
+        staging = [
             Command(("list", name), _log(campaign, "list", name), (paths.manifest(name),)),
             Command(("stage", name), _log(campaign, "stage", name), (paths.staged(name),)),
         ]
-        for name in campaign.ranges
-        if not all(map(is_present, paths.split_outputs(name)))
-    }
-    if campaign.has_tables:
-        yield Command(("tables",), paths.results / "logs/tables.log", (paths.tables(),))
+        before = data[""] if name in reference else data.setdefault(name, [])
+        before += [] if split.is_done() else staging
+        data.setdefault(name, []).append(split)
     if reference:
-        yield from chain.from_iterable(staging.pop(name, []) for name in reference)
-        yield Command(("threshold",), paths.results / "logs/threshold.log", (paths.threshold(),))
-    for name in campaign.ranges:
-        yield from staging.get(name, [])
-        yield Command(("split", name), _log(campaign, "split", name), paths.split_outputs(name))
+        data[""].append(Command(("threshold",), logs / "threshold.log", (paths.threshold(),)))
+    return data
 
 
 def _training(campaign: Campaign, name: str) -> Command:
