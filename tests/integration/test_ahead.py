@@ -156,7 +156,7 @@ def test_a_damaged_file_fails_in_its_own_job_and_what_is_done_stays(raw, tmp_pat
     campaign.change(source={"uri": f"{copy}/{{range}}/*.parquet"})
     done = campaign.snakemake("all", check=False)
     assert done.returncode == 1
-    assert "left to its job" in done.stdout
+    assert "its own job tries again" in done.stdout
     assert done.stdout.count("the workflow did not finish") == 1
     assert (campaign.run / "ranges" / f"{RANGES[0]}.json").exists()
     assert "Traceback" not in done.stdout

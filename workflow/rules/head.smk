@@ -227,7 +227,8 @@ def work_ahead():
     """
     global ENDS
     log_for_person(
-        f"Few raw files: one process does what it can in a minute; logs: {PATHS.results}/logs, {PATHS.run_dir()}/logs"
+        "Few raw files: one process works on them for up to a minute, jobs do the rest; "
+        f"logs: {PATHS.results}/logs, {PATHS.run_dir()}/logs"
     )
     keep_command()
     RUN.ahead = True

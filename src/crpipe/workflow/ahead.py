@@ -193,7 +193,9 @@ def work_ahead(
                 else:
                     call((*command.words, *limit))
         except CrpipeError as error:
-            progress.message(f"{' '.join((verb, *names[:1]))}: {type(error).__name__}; left to its job")
+            progress.message(
+                f"{' '.join((verb, *names[:1]))}: {type(error).__name__}; its own job tries again"
+            )
             return
         finally:
             for number, handler in handlers.items():  # training takes the signals of its process

@@ -189,7 +189,7 @@ def test_a_command_that_fails_is_left_to_its_job_with_all_after_it(campaign, ver
     calls = Calls(begun, {verb: error})
     work_ahead(begun, ("all",), calls, told, [("summary",)])
     assert calls[-1].startswith(f"{verb} {FIRST}")
-    assert told.lines[-1:] == [f"{verb} {FIRST}: {type(error).__name__}; left to its job"]
+    assert told.lines[-1:] == [f"{verb} {FIRST}: {type(error).__name__}; its own job tries again"]
     folder = begun.paths.run_dir() if verb == "train" else begun.paths.results
     assert (folder / "logs" / verb / f"{FIRST}.log").read_text().endswith(f"crpipe: {error}\n")
 
