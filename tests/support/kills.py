@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 
 from file_ops import FileOps
-from runs import BIN, children, environment, verb_of, wait_for
+from runs import BIN, JOBS_ALONE, children, environment, verb_of, wait_for
 from same_results import same_result
 
 SMALL_FILES = Path(__file__).with_name("small_files")
@@ -301,7 +301,7 @@ def aimed(campaign, command, verb, place, which, kind, folder):
 def check_killed_in_training(finished, folder):
     """Kill the first training of a copy while it writes its second snapshot; it ends in the same bytes."""
     campaign = finished.untrained(folder / "campaign")
-    aimed(campaign, campaign.command("--cores 1"), "train", "/.snapshot-", 2, ("job", "KILL"), folder)
+    aimed(campaign, campaign.command(JOBS_ALONE), "train", "/.snapshot-", 2, ("job", "KILL"), folder)
     assert list(campaign.run.glob("store/*/snapshot-*.pt"))
     assert not [path for path in campaign.run.glob("ranges/*.json") if ".best" not in path.name]
     campaign.snakemake("train_all")

@@ -26,6 +26,7 @@ BIN = Path(sys.executable).parent
 TINY = REPOSITORY / "tests" / "integration" / "tiny.yaml"
 RANGES = ("0000000-0000001", "0000002-0000003", "0000004-0000005")
 LINKS = (*RANGES, "outliers")
+JOBS_ALONE = "all --until all --cores 1"  # one after the other, not by one process before them
 
 
 @dataclass(frozen=True)
@@ -271,7 +272,7 @@ def caught_after(process, seconds):
 def check_kills_change_nothing(begun, finished, folder, kills, seed):
     """Kill a copy of a campaign that has begun; its files must be those of the one that nobody killed."""
     campaign = begun.copy(folder)
-    killed = kill_at_random(campaign, "--cores 1", kills, random.Random(seed))
+    killed = kill_at_random(campaign, JOBS_ALONE, kills, random.Random(seed))
     assert killed.total() == sum(kills.values())
     assert set(killed) == {"head", "job"}
     check_same_bytes(campaign, finished)
