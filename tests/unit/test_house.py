@@ -32,7 +32,7 @@ BUDGET = {
     "split": (14, 3655),
     "loading": (5, 1145),
     "report": (24, 5815),
-    "train": (20, 4850),
+    "train": (21, 4865),
     "inference": (15, 3280),
     "statistics": (6, 895),
     "check": (7, 1715),

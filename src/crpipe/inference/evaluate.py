@@ -41,7 +41,7 @@ from crpipe.report.figure_context import FigureContext, figures_of
 from crpipe.report.posterior import write_rows
 from crpipe.statistics.groups import group_numbers, halves
 from crpipe.train.answers import checked_columns, unmeasured
-from crpipe.train.metrics_log import EventFile
+from crpipe.train.event_file import EventFile
 from crpipe.train.step import LESS_AT_ONCE, named_out_of_memory
 from crpipe.train.workload import Baseline, ScoresGiven, ShowsEvents, WorkloadCall, weighed
 

@@ -47,8 +47,8 @@ def check_fit(config: Config) -> str:
 
     Raise ConfigError with the module, what is missing, and an example.
     """
-    from crpipe.train.metrics_log import find_loggers
     from crpipe.train.pretrained import find_source
+    from crpipe.train.trackers import find_loggers
 
     config.check_fresh()
     campaign, name = Campaign.open(config), config.train.workload

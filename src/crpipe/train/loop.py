@@ -16,12 +16,13 @@ from crpipe.core.journal import Journal
 from crpipe.train.answers import phases_of
 from crpipe.train.checkpoints import load, refuse_not_finite, refuse_other_keys, verified
 from crpipe.train.meter import Clock, GpuSampler, Meter, Profiler, Smooth, UncountedSteps
-from crpipe.train.metrics_log import Outputs, find_loggers
+from crpipe.train.metrics_log import Outputs
 from crpipe.train.numerics import add_to, c_library, compare, numerics, numerics_of
 from crpipe.train.pretrained import held_out_warning
 from crpipe.train.schedule import Schedules
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper, compile_modules
+from crpipe.train.trackers import find_loggers
 from crpipe.train.validation import Validator
 from crpipe.train.workload import Calibrates, Fits, Histograms, WorkloadCall, check_weighted
 

@@ -26,13 +26,15 @@ from queue import SimpleQueue
 from typing import IO, TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
+from crpipe.config.plugins import find_class
 from crpipe.core.errors import MissingExtra, PluginError
 from crpipe.core.files import atomic_write
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import TracebackType
 
+KEY = "train.loggers"
 END_S = 50.0  # for what is left, after the last row; less than a job waits for its loggers
 
 
@@ -86,6 +88,11 @@ def included_logger(name: str) -> Callable[[Any], Tracker] | None:
                 f"pip install 'crpipe[{name}]'"
             )
     return partial(Tracker, name)
+
+
+def find_loggers(names: Sequence[str]) -> dict[str, Callable[[Any], Any]]:
+    """Import the classes of Loggers that train.loggers names; raise ConfigError or MissingExtra."""
+    return {name: included_logger(name) or find_class(KEY, name) for name in names}
 
 
 @contextlib.contextmanager

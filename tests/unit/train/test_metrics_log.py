@@ -11,7 +11,8 @@ from tensorboard.compat.proto.event_pb2 import Event
 from crpipe.core.errors import ConfigError
 from crpipe.setup.compatibility import check_fit
 from crpipe.train import metrics_log
-from crpipe.train.metrics_log import EventFile, MetricsFile, _records, read_metrics
+from crpipe.train.event_file import EventFile, _records
+from crpipe.train.metrics_log import MetricsFile, read_metrics
 from models import trained
 from toy import RANGES, KeptRows, toy_config
 

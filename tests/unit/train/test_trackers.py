@@ -17,7 +17,8 @@ import pytest
 from crpipe.core.errors import ConfigError, MissingExtra
 from crpipe.setup.compatibility import check_fit
 from crpipe.train import metrics_log, trackers
-from crpipe.train.metrics_log import find_loggers, read_metrics
+from crpipe.train.metrics_log import read_metrics
+from crpipe.train.trackers import find_loggers
 from models import interrupted, trained
 from toy import RANGES, toy_config
 

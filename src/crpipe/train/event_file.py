@@ -1,0 +1,148 @@
+"""A TensorBoard event file, cut back to the resumed step before a job continues."""
+
+from __future__ import annotations
+
+import struct
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.summary.writer.record_writer import RecordWriter
+from torch.utils.tensorboard import summary
+
+from crpipe.core.causes import is_present
+from crpipe.core.files import atomic_write, disk_errors, sync
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+# What a scalar is, by the end of its name; TensorBoard shows it beside the curve.
+_DESCRIPTIONS = {
+    "loss": "mean loss of the phase over the steps since the last row",
+    "grad_norm_p50": "median norm of the gradient over the steps since the last row, before clipping",
+    "grad_norm_p95": "95 % quantile of the norm of the gradient since the last row, before clipping",
+    "grad_norm_max": "largest norm of the gradient since the last row, before clipping",
+    "clipped": "share of the steps whose gradient was longer than train.gradient_clip_norm",
+    "learning_rate": "learning rate, as a multiple of that which each phase has",
+    "events_per_s": "events that training took in a second",
+    "items_per_s": "items that training took in a second",
+    "step_s": "seconds of one step",
+    "wait_fraction": "share of the time in which training waited for batches",
+    "host_peak_mib": "largest memory of this process so far, in MiB",
+    "gpu_allocated_mib": "memory of tensors on the GPU, in MiB",
+    "gpu_active_mib": "memory of tensors on the GPU that are in use or wait for it, in MiB",
+    "gpu_reserved_mib": "memory that torch holds on the GPU, in MiB",
+    "gpu_peak_mib": "largest memory of tensors on the GPU so far, in MiB",
+    "epoch": "pass over the ranges of the link, from 0",
+    "events": "events trained on so far, passes counted",
+    "items": "items trained on so far, passes counted",
+    "skipped": "steps left out so far, because a loss or gradient was not finite",
+}
+
+
+def describe_scalar(tag: str) -> str:
+    """Describe a scalar by the end of its name; others are the workload's own."""
+    last = "learning_rate" if tag.startswith("learning_rate/") else tag.rpartition("/")[2]
+    held_out = tag.startswith("validation/")
+    text = "mean loss of the phase" if held_out and last == "loss" else _DESCRIPTIONS.get(last, "")
+    text = text or f"{last.replace('_', ' ')}, a number of the workload"
+    return f"{text}; on held-out events" if held_out else text
+
+
+class EventFile:
+    """One TensorBoard event file, cut back to the resumed step, then appended to."""
+
+    def __init__(self, folder: Path, name: str, resumed_step: int) -> None:
+        self.path = folder / f"events.out.tfevents.{name}"
+        self._described: set[str] = set()
+        records = [(Event.FromString(record).step, record) for record in _records(self.path)]
+        kept = [(step, record) for step, record in records if step <= resumed_step]
+        self.last_step = max((step for step, _ in kept), default=0)
+        self._begin([record for _, record in kept])
+
+    def scalars(self, step: int, time_s: float, values: Mapping[str, float]) -> None:
+        """Write named numbers of one step."""
+        for tag, value in values.items():
+            content = summary.scalar(tag, value)  # type: ignore[no-untyped-call]
+            if tag not in self._described:  # TensorBoard takes it from the first value
+                self._described.add(tag)
+                content.value[0].metadata.summary_description = describe_scalar(tag)
+            self._add(step, time_s, content)
+        self._flush()
+
+    def histogram(self, step: int, time_s: float, tag: str, values: NDArray[Any]) -> None:
+        """Write the distribution of an array at one step; values that are not finite are left out."""
+        finite = values[np.isfinite(values)]
+        if not finite.size:
+            return
+        content = summary.histogram(tag, finite, bins=64)  # type: ignore[no-untyped-call]
+        self._add(step, time_s, content)
+        self._flush()
+
+    def text(self, step: int, time_s: float, tag: str, markdown: str) -> None:
+        """Write a text at one step; TensorBoard shows Markdown, tables included."""
+        self._add(step, time_s, summary.text(tag, markdown))  # type: ignore[no-untyped-call]
+        self._flush()
+
+    def hyper_parameters(self, step: int, keys: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
+        """Write the configuration beside the final metrics: TensorBoard's table of runs."""
+        plain = {
+            name: value if isinstance(value, int | float | str) else str(value)
+            for name, value in keys.items()
+        }
+        for content in summary.hparams(plain, dict(metrics)):  # type: ignore[no-untyped-call]
+            self._add(step, time.time(), content)
+        self._flush()
+
+    def keep(self) -> bool:
+        """Begin the file again where somebody deleted it, and flush it to the disk; return whether it was so.
+
+        An open file takes what is written, whatever its name: the curves would end without a word.
+        """
+        deleted = not is_present(self.path)
+        if deleted:
+            self._writer.close()
+            self._begin([])
+        sync(self.path)
+        return deleted
+
+    def close(self) -> None:
+        """Flush and close the file."""
+        self._writer.close()
+
+    def _begin(self, records: Sequence[bytes]) -> None:
+        with atomic_write(self.path) as part, part.open("wb") as handle:
+            writer = RecordWriter(handle)
+            for record in records or [Event(file_version="brain.Event:2").SerializeToString()]:
+                writer.write(record)
+            writer.flush()
+        self._writer = RecordWriter(self.path.open("ab"))
+
+    def _add(self, step: int, time_s: float, content: Any) -> None:
+        event = Event(step=step, wall_time=time_s, summary=content)
+        with disk_errors(self.path):
+            self._writer.write(event.SerializeToString())
+
+    def _flush(self) -> None:
+        with disk_errors(self.path):
+            self._writer.flush()
+
+
+def _records(path: Path) -> Iterator[bytes]:
+    """Yield the whole records of an event file (length, checksum, bytes, checksum); leave out a cut one.
+
+    A power failure may leave zeros at the end; no event is empty.
+    """
+    data = path.read_bytes() if is_present(path) else b""
+    start = 0
+    while start + 12 <= len(data):
+        (length,) = struct.unpack_from("<Q", data, start)
+        body = data[start + 12 : start + 12 + length]
+        if not length or start + 16 + length > len(data):
+            return
+        yield body
+        start += 16 + length
