@@ -50,10 +50,6 @@ def scramble(folder):
     (folder / FILE).write_bytes(data)
 
 
-def empty(folder):
-    (folder / FILE).unlink()
-
-
 def deny(folder):
     folder.chmod(0)
 
@@ -61,10 +57,8 @@ def deny(folder):
 DAMAGES = {
     "cut": (cut, "stage", {}),
     "scrambled": (scramble, "split", {}),
-    "empty": (empty, "list", {}),
     "missing": (shutil.rmtree, "list", {}),
     "set aside": (scramble, "split", {"on_bad_file": "quarantine"}),
-    "set aside when copied": (cut, "stage", {"on_bad_file": "quarantine"}),
 }
 if os.geteuid():  # root may list everything
     DAMAGES["denied"] = (deny, "list", {})

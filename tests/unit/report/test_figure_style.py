@@ -1,4 +1,5 @@
 import csv
+import re
 
 import numpy as np
 import pytest
@@ -73,3 +74,24 @@ def test_values_outside_a_panel_are_marked_by_arrows_at_its_edge():
     marks = {line.get_marker(): line.get_xydata().tolist() for line in axis.get_lines()}
     assert marks == {"^": [[2.0, pytest.approx(1.45)]], "v": [[3.0, pytest.approx(0.55)]]}
     assert axis.get_ylim() == (0.5, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("scale", "values", "labels"),
+    [
+        ("log", [1e-3, 1e5], ["10⁻³", "10⁵"]),
+        ("log", [200, 900], ["2\N{MULTIPLICATION SIGN}10²", "6\N{MULTIPLICATION SIGN}10²"]),
+        ("symlog", [-1e4, 1e4], ["\N{MINUS SIGN}10⁴", "10⁴"]),
+        ("linear", [0, 5], ["0", "5"]),
+    ],
+)
+def test_powers_of_ten_are_plain_text(tmp_path, scale, values, labels):
+    with style():
+        figure = new_figure(2.0)
+        axis = figure.subplots()
+        axis.set_yscale(scale)
+        axis.plot([0, 1], values, "o")
+        text = save(figure, tmp_path / "powers.svg").read_text()
+    shown = re.findall(r"<text [^>]*>([^<]+)</text>", text)
+    assert {*labels} <= {*shown}
+    assert "<tspan" not in text  # of a formula
