@@ -153,6 +153,8 @@ def test_a_wrong_model_is_refused_before_any_work(raw, tmp_path):
     campaign = begin(tmp_path / "campaign", raw)
     campaign.change(train={"monitor": "no_such_metric"})
     done = campaign.snakemake("all", check=False)
-    assert done.returncode != 0
-    assert "no_such_metric" in done.stdout
+    assert done.returncode == 2
+    (said,) = [line for line in done.stdout.splitlines() if line.startswith("crpipe: ")]
+    assert "no_such_metric" in said
     assert not list(campaign.results.glob("manifests/*"))
+    assert not (campaign.results / "logs").exists()

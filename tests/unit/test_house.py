@@ -40,7 +40,7 @@ BUDGET = {
     "setup": (6, 1625),
     "author": (2, 475),
     "workloads": (74, 15900),
-    "workflow": (11, 2450),
+    "workflow": (11, 2465),
     "cli": (9, 2820),
     "api": (2, 515),
     "contract": (12, 1945),

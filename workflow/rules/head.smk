@@ -230,14 +230,22 @@ def work_ahead():
         "Few raw files: one process works on them for up to a minute, jobs do the rest; "
         f"logs: {PATHS.results}/logs, {PATHS.run_dir()}/logs"
     )
-    keep_command()
     RUN.ahead = True
-    run_before_jobs([*shlex.split(COMMAND), "ahead", *sorted(asked_for())], STOP)
+    kept = []
+
+    def keep_once_it_works():
+        if not kept and ends_of(PATHS.data_journal(), PATHS.train_journal()) != ENDS:
+            kept.append(keep_command())
+
+    words = [*shlex.split(COMMAND), "ahead", *sorted(asked_for())]
+    code = run_before_jobs(words, STOP, keep_once_it_works)
     if STOP.number:
         give_back()
         if not RUN.watched:
             RUN.end(what_stopped(WORDS))
         os._exit(STOP.exit_code)
+    if code > 1:  # a configuration that no job could work with; it has been said
+        sys.exit(code)
     ENDS = ends_of(PATHS.data_journal(), PATHS.train_journal())
     end_early(STOP, give_back)
 

@@ -171,11 +171,12 @@ def work_ahead(
 ) -> None:
     """Run one command after the other, until all is done, one fails, or a minute is over.
 
+    Raise what the check of the configuration raises: no job would fare better.
+
     call: runs a verb, in this process. ends: commands for the end, where everything is done; their output is
     this process's own.
     """
     begun, done, paths = time.monotonic(), 0, campaign.paths
-    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     for command in commands(campaign, targets):
         if command.is_done():
             continue
@@ -187,19 +188,18 @@ def work_ahead(
         if verb in _LONG:
             progress.message(" ".join((verb, *names[:1])))
         try:
-            with _printing_to(command.log):
+            with _keeping_signal_handlers(), _printing_to(command.log):
                 if verb == GALLERY:
                     gather(paths.evaluation(campaign.chain.names[-1]), paths.figures() / "evaluation")
                 else:
                     call((*command.words, *limit))
         except CrpipeError as error:
+            if verb == "config":
+                raise
             progress.message(
                 f"{' '.join((verb, *names[:1]))}: {type(error).__name__}; its own job tries again"
             )
             return
-        finally:
-            for number, handler in handlers.items():  # training takes the signals of its process
-                signal.signal(number, handler)
         if verb == "split":
             paths.staged(names[0]).unlink(missing_ok=True)
         done += 1
@@ -208,6 +208,17 @@ def work_ahead(
     for words in ends:
         with contextlib.suppress(CrpipeError):
             call(words)
+
+
+@contextlib.contextmanager
+def _keeping_signal_handlers() -> Iterator[None]:
+    """Training takes the signals of its process: give them back."""
+    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

@@ -307,8 +307,11 @@ def stop_jobs(stop: StopRequest, jobs: Callable[[], Iterable[int]], terminate: C
     stop.listen(HEAD_SIGNALS, begin)
 
 
-def run_before_jobs(words: Sequence[str], stop: StopRequest) -> None:
-    """Run a command in a process of its own until it ends; a signal asks it to stop, as it does jobs."""
+def run_before_jobs(words: Sequence[str], stop: StopRequest, look: Callable[[], None]) -> int:
+    """Run a command in a process of its own until it ends; a signal asks it to stop, as it does jobs.
+
+    Return its exit code. look: called again and again while it works, and at its end.
+    """
     with subprocess.Popen(words, start_new_session=True) as child:  # noqa: S603 - this crpipe, as its jobs call it
         stop.listen(HEAD_SIGNALS, lambda: _print(STOPPING))
         while child.poll() is None:
@@ -316,6 +319,8 @@ def run_before_jobs(words: Sequence[str], stop: StopRequest) -> None:
                 child.terminate()  # again: what runs then may have ended just before
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(CHECK_S if stop.number else _LOOK_S)
+            look()
+    return child.returncode
 
 
 def _print(text: str) -> None:
