@@ -249,10 +249,10 @@ def test_the_exported_graph_gives_the_same_values_from_the_branches(campaign):
         assert (np.abs(place - there) / (np.array([24, 68, 10]) + np.abs(there))).max() < 1e-5
 
 
-def test_ten_runs_at_the_same_time_share_the_shards_and_change_none(campaign):
-    assert len(list(campaign.glob(f"runs/rate-*/ranges/{LINK}.json"))) == 10
+def test_four_runs_at_the_same_time_share_the_shards_and_change_none(campaign):
+    assert len(list(campaign.glob(f"runs/rate-*/ranges/{LINK}.json"))) == 4
     checkpoints = campaign.glob(f"runs/rate-*/store/{LINK}/checkpoint-*.pt")
-    assert len({path.read_bytes() for path in checkpoints}) == 10
+    assert len({path.read_bytes() for path in checkpoints}) == 4
     assert len(list(campaign.glob(f"runs/rate-*/evaluation/{LINK}/metrics.json"))) == 2
     assert (campaign / "rates.svg").stat().st_size > 0
     crpipe(campaign, "--config", "gammas.yaml", "check")

@@ -96,11 +96,11 @@ def test_a_killed_scan_ends_in_the_bytes_of_runs_made_alone(tmp_path):
     assert (campaign.results / "journal.jsonl").read_bytes() == before  # the data of all were made once
     assert attempts(campaign, "tiny-small") == trained
 
+    alone = Campaign.begin(tmp_path / "alone")
     for name, words in ALONE.items():
-        alone = Campaign.begin(tmp_path / name)
-        command = [BIN / "crpipe", *WORDS, *words, "--set", "run=alone", "run", "train_all", "--cores", "1"]
+        command = [BIN / "crpipe", *WORDS, *words, "--set", f"run={name}", "run", "train_all", "--cores", "1"]
         subprocess.run(command, cwd=alone.folder, env=environment({}), check=True)
-        theirs = receipts(alone, "alone")
+        theirs = receipts(alone, name)
         assert len(theirs) == 2
         assert receipts(campaign, f"tiny-{name}") == theirs
 
