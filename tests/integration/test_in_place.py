@@ -4,6 +4,7 @@ import errno
 import os
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 import yaml
@@ -113,6 +114,17 @@ class Here:
         return (self.folder / "results" / "ledgers" / f"{NAME}.json").exists()
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Give the products of copied files of a format, of one campaign each."""
+
+    @cache
+    def of(form):
+        return Here(tmp_path_factory.mktemp("copied"), form, copied=True).staged().products()
+
+    return of
+
+
 @pytest.mark.parametrize("how", [TRUNCATED, GONE])
 def test_what_is_not_the_listed_file_is_refused_and_taken_once_it_is_listed_again(tmp_path, how):
     here = Here(tmp_path).staged()
@@ -136,7 +148,7 @@ def test_what_is_not_the_listed_file_is_refused_and_taken_once_it_is_listed_agai
         *(("hdf5", how) for how in (TRUNCATED, REPLACED)),
     ],
 )
-def test_a_file_that_changes_while_it_is_read_makes_no_ledger(tmp_path, form, how):
+def test_a_file_that_changes_while_it_is_read_makes_no_ledger(tmp_path, whole, form, how):
     here = Here(tmp_path, form).staged()
     kept = here.file(1).read_bytes()
     said = here.run("split", code=66, CHANGED="1.data", CHANGE=how)
@@ -144,17 +156,15 @@ def test_a_file_that_changes_while_it_is_read_makes_no_ledger(tmp_path, form, ho
     assert not here.has_ledger()
     here.file(1).write_bytes(kept)
     here.forget()
-    other = Here(tmp_path / "other", form).staged()
-    assert here.staged().products() == other.products()
+    assert here.staged().products() == whole(form)
 
 
 @pytest.mark.compiler
 @pytest.mark.parametrize(("form", "operation"), [*((form, "read") for form in FORMATS), ("parquet", "open")])
-def test_a_read_error_is_the_machines_and_the_same_command_goes_on(tmp_path, form, operation):
+def test_a_read_error_is_the_machines_and_the_same_command_goes_on(tmp_path, whole, form, operation):
     here = Here(tmp_path, form).staged()
     variables = failing(tmp_path, operation, errno.EIO, f"{NAME}/1.data$", 0)
     said = here.run("split", code=74, **{name: variables[name] for name in ("LD_PRELOAD", "FAIL")})
     assert str(here.file(1)) in said
     assert not here.has_ledger()
-    copied = Here(tmp_path / "copied", form, copied=True).staged()
-    assert here.products() == copied.products()
+    assert here.products() == whole(form)
