@@ -85,7 +85,7 @@ demo-synthetic: known-demo $(READY)
 	@$(BIN)/crpipe --config config/config.yaml --config $(SETTINGS) report
 	@$(BIN)/crpipe --config config/config.yaml --config $(SETTINGS) summary
 
-# 230 steps of the best network of iceaggr on a file of the demo of directions.
+# 233 steps of the best network of iceaggr on a file of the demo of directions.
 try-iceaggr: $(READY)
 	$(BIN)/snakemake train_all --cores 2 --configfile config/direction-demo.yaml config/presets/iceaggr-best.yaml config/iceaggr-try.yaml
 
