@@ -90,6 +90,9 @@ def test_one_process_makes_what_jobs_make(raw, by_jobs, tmp_path):
     campaign = begin(tmp_path / "campaign", raw)
     told = campaign.snakemake("all").stdout
     assert "one process works on them" in told
+    starts = [row for row in campaign.journal() if (row["what"], row["range"]) == ("start", RANGES[0])]
+    assert {"list", "stage", "split", "train"} <= {row["verb"] for row in starts}
+    assert len({row["pid"] for row in starts}) == 1
     # On a busy machine a minute may not do for all: jobs do the rest.
     assert ("Nothing to be done" in told) == ("steps done in one process" in told)
     assert "held-out evaluation" in told  # the summary

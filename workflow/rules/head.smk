@@ -234,8 +234,12 @@ def work_ahead():
     kept = []
 
     def keep_once_it_works():
-        if not kept and ends_of(PATHS.data_journal(), PATHS.train_journal()) != ENDS:
-            kept.append(keep_command())
+        with contextlib.suppress(MachineError):
+            if (
+                not kept
+                and ends_of(PATHS.data_journal(), PATHS.train_journal()) != ENDS
+            ):
+                kept.append(keep_command())
 
     words = [*shlex.split(COMMAND), "ahead", *sorted(asked_for())]
     code = run_before_jobs(words, STOP, keep_once_it_works)
