@@ -31,7 +31,7 @@ BUDGET = {
     "source": (28, 6900),
     "split": (14, 3655),
     "loading": (5, 1145),
-    "report": (24, 5850),
+    "report": (24, 5855),
     "train": (21, 4865),
     "inference": (15, 3280),
     "statistics": (6, 895),

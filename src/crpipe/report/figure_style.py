@@ -103,7 +103,11 @@ class PlainPowers(Formatter):
         return f"{minus}{factor}{times}10{power.translate(self._RAISED)}"
 
 
-def _write_powers_plainly(figure: Figure) -> None:
+def write_powers_plainly(figure: Figure) -> None:
+    """Write powers of ten as text, but with LaTeX, or fonts of a person that may have no raised digits."""
+    ours = mpl.rcParams["font.family"] == ["sans-serif"] and "DejaVu Sans" in mpl.rcParams["font.sans-serif"]
+    if mpl.rcParams["text.usetex"] or not ours:
+        return
     for axis in (each for axes in figure.get_axes() for each in (axes.xaxis, axes.yaxis)):
         if isinstance(formatter := axis.get_major_formatter(), LogFormatterMathtext):
             axis.set_major_formatter(PlainPowers(formatter))
@@ -142,7 +146,7 @@ def page_figure() -> tuple[Figure, Axes]:
 
 def inline_svg(figure: Figure, label: str) -> str:
     """Return a figure as SVG for inside a page, in the colours of that; ``label``: what it shows."""
-    _write_powers_plainly(figure)
+    write_powers_plainly(figure)
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata=_METADATA[".svg"])
     svg = _NOT_IN_A_PAGE.sub("", text.getvalue()[text.getvalue().index("<svg") :])
@@ -179,7 +183,7 @@ def save(figure: Figure, path: Path) -> Path:
     if title:
         figure.text(0.012, 1 + 0.07 / height, title, fontsize=8, color=REAL, va="bottom", in_layout=False)
     box = Bbox([[0, 0], [width, height + (_STRIP if title else 0)]])
-    _write_powers_plainly(figure)
+    write_powers_plainly(figure)
     engine = figure.get_layout_engine()
     if engine is not None and figure.axes:  # once for all formats
         engine.execute(figure)

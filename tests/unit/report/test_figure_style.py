@@ -1,11 +1,12 @@
 import csv
 import re
 
+import matplotlib as mpl
 import numpy as np
 import pytest
 
 from crpipe.report.figure_context import FORMATS, FigureContext, figures_of, floor, formats, heading
-from crpipe.report.figure_style import mark_outside, new_figure, note, save, style
+from crpipe.report.figure_style import mark_outside, new_figure, note, save, style, write_powers_plainly
 
 
 def plotted(folder, name="speed"):
@@ -95,3 +96,14 @@ def test_powers_of_ten_are_plain_text(tmp_path, scale, values, labels):
     shown = re.findall(r"<text [^>]*>([^<]+)</text>", text)
     assert {*labels} <= {*shown}
     assert "<tspan" not in text  # of a formula
+
+
+@pytest.mark.parametrize("own", [{"text.usetex": True}, {"font.family": ["serif"]}])
+def test_who_chose_latex_or_another_font_keeps_formulas(own):
+    with style(), mpl.rc_context(own):
+        figure = new_figure(2.0)
+        axis = figure.subplots().xaxis
+        axis.axes.set_xscale("log")
+        formulas = axis.get_major_formatter()
+        write_powers_plainly(figure)
+        assert axis.get_major_formatter() is formulas
