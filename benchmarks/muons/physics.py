@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 SOURCE = AirShowersOptions(energy_min_gev=1e3, energy_max_gev=1e8, spectral_index=1.1)
 TRAINING, VALIDATION, EVALUATED = 300_000, 80_000, 40_000
 BATCH = 640
+WIDTH = 64  # of crpipe's networks by default
 # Given true multiplicities, or none: generates for the conditions of the events.
 Generate = Callable[[Events, "NDArray[np.int64] | None"], Events]
 
@@ -68,11 +69,12 @@ def simulate(rows: int, seed: int) -> Events:
 
 
 def train_ours(
-    name: str, events: Events, budget: float, seed: int, device: str, batch_events: int
+    name: str, events: Events, budget: float, seed: int, device: str, batch_events: int, hidden: int
 ) -> Trained:
     """Train a workload of crpipe by the trainer's own steps; on a GPU the time is that of the wall."""
     clock = time.process_time if device == "cpu" else time.perf_counter
-    config, stepper = stepper_of({"seed": seed, "train": {"workload": name}}, torch.device(device), seed)
+    tree = {"seed": seed, "train": {"workload": name}, "model": {"hidden": hidden}}
+    config, stepper = stepper_of(tree, torch.device(device), seed)
     workload: Any = stepper.workload
     state = stepper.state
     schedule = Schedule.of(config.train)
@@ -199,6 +201,7 @@ def side(
     validation: int = VALIDATION,
     device: str = "cpu",
     batch: int = BATCH,
+    hidden: int = WIDTH,
     clone: str = "",
 ) -> Callable[[], dict[str, float]]:
     """Prepare a training and its evaluation, or that of the floor; its work returns all numbers."""
@@ -216,7 +219,7 @@ def side(
             trained = Earlier(Path(clone)).train(events, budget, seed)
         else:
             name = f"crpipe.workloads.muons:{system}"
-            trained = train_ours(name, events, budget, seed, device, batch)
+            trained = train_ours(name, events, budget, seed, device, batch, hidden)
         speeds = {"steps": trained.steps, "trained_per_s": trained.muons / trained.seconds}
         return speeds | judge(truth, trained.generate)
 
@@ -246,20 +249,24 @@ def physics(
     rows: int = TRAINING,
     validation: int = VALIDATION,
     workloads: tuple[str, ...] = ("MuonGan", "MuonVae"),
+    hidden: tuple[int, ...] = (WIDTH,),
 ) -> None:
     """Train and evaluate every system.
 
     budget: CPU seconds of training for each; with --device cuda of wall time. batch: events in a batch of
-    crpipe. rows, validation: simulated for training and, of which half are judged, for validation.
+    crpipe. rows, validation: simulated for training and, of which half are judged, for validation. hidden:
+    widths of crpipe's networks.
     """
     clone = run.peer(PEER)
     given: dict[str, Any] = {"budget": budget, "rows": rows, "validation": validation}
-    systems = {PEER: {"clone": clone}} if clone else {}
-    systems |= {name: {"device": device, "batch": batch} for name in workloads}
+    systems: dict[str, dict[str, Any]] = {PEER: {"system": PEER, "clone": clone}} if clone else {}
+    for width in hidden:
+        more = {"device": device, "batch": batch, "hidden": width}
+        systems |= {f"{name}, width {width}": {"system": name, **more} for name in workloads}
     found: dict[str, list[dict[str, float]]] = {}
     for name, more in systems.items():
         for seed in range(seeds):
-            answer = once(f"{__name__}:side", {"system": name, "seed": seed, **given, **more}).answer
+            answer = once(f"{__name__}:side", {"seed": seed, **given, **more}).answer
             found.setdefault(name, []).append(answer)
             print(f"{name}, seed {seed}: {answer}", flush=True)
     found[FLOOR] = [once(f"{__name__}:side", {"system": FLOOR, **given}).answer]

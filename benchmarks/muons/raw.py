@@ -20,7 +20,9 @@ import pyarrow.parquet as pq
 from benchmarks import campaigns
 from benchmarks.runner import ONE_THREAD, Side, take_turns
 from benchmarks.table import show
+from crpipe.campaign.raw_files import SIZE_ONLY, Entry, StagedFile, Verification, write_staged
 from crpipe.campaign.readers import ReaderChoice
+from crpipe.core import checksums
 from crpipe.core.files import read_json
 from crpipe.workloads.muons.layout import nested_table
 
@@ -125,12 +127,13 @@ def staged_split(folder: Path) -> tuple[Config, Callable[[], Counts]]:
     )
     raw = config.paths().raw(RANGE)
     raw.mkdir(parents=True)
-    rows = []
+    files = []
     for path in sorted(folder.iterdir()):
         (raw / path.name).hardlink_to(path)
-        row = {"path": path.name, "size": path.stat().st_size, "state": "staged"}
-        rows.append(row | dict.fromkeys(("uri", "reason", "checksum", "algorithm", "verified"), ""))
-    pq.write_table(pa.Table.from_pylist(rows), config.paths().staged(RANGE))
+        size = path.stat().st_size
+        entry = Entry(path.name, path.as_uri(), size, None)
+        files.append(StagedFile(entry, Verification(size, "", checksums.OWN, SIZE_ONLY)))
+    write_staged(config.paths().staged(RANGE), files)
     campaign = campaigns.opened(config)
 
     def work() -> Counts:
