@@ -111,26 +111,11 @@ def machines(journal: Path) -> list[tuple[str, str]]:
 # What the jobs needed, from Snakemake's benchmarks.
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What the finished jobs of one rule needed: their number, wall time and largest memory."""
+def usage_of(paths: Paths) -> list[list[str]]:
+    """Summarise the benchmark files of a campaign and of its run: the cells of a table, a row for each rule.
 
-    rule: str
-    jobs: int
-    total_s: float
-    median_s: float
-    longest_s: float
-    memory: float
-
-    def cells(self) -> list[str]:
-        """Write it as cells of a table."""
-        memory = size(self.memory * _MEBI) if self.memory else ""
-        times = [duration(each) for each in (self.total_s, self.median_s, self.longest_s)]
-        return [self.rule, number(self.jobs), *times, memory]
-
-
-def usage_of(paths: Paths) -> list[Usage]:
-    """Summarise the benchmark files of a campaign and of its run, rule by rule."""
+    They are its number of jobs, their total, median and longest wall time, and their largest memory.
+    """
     by_rule: dict[str, list[tuple[float, float]]] = {}
     for top in (paths.results / "benchmarks", paths.run_dir() / "benchmarks"):
         for path in sorted(top.rglob("*.tsv")):
@@ -141,8 +126,8 @@ def usage_of(paths: Paths) -> list[Usage]:
         if pairs:
             times = sorted(seconds for seconds, _ in pairs)
             memory = max(each for _, each in pairs)
-            total, median = sum(times), times[len(times) // 2]
-            usage.append(Usage(rule, len(times), total, median, times[-1], memory))
+            spans = [duration(each) for each in (sum(times), times[len(times) // 2], times[-1])]
+            usage.append([rule, number(len(times)), *spans, size(memory * _MEBI) if memory else ""])
     return usage
 
 
