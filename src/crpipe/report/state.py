@@ -26,7 +26,6 @@ from crpipe.report.series import VALIDATION
 from crpipe.report.slurm_queue import jobs_here
 from crpipe.report.work_state import (
     NOT_IN_JSON,
-    Expected,
     LinkTrace,
     RangeFiles,
     State,
@@ -362,27 +361,16 @@ def files_of(campaign: Campaign, now: float = 0.0) -> tuple[dict[str, RangeFiles
     now: what ages are counted from.
     """
     paths = campaign.paths
-    expected = Expected(campaign.data, campaign.fingerprint, campaign.has_outliers, now)
-    past = histories([*attempts(paths.data_journal()), *attempts(paths.train_journal())])
-    past = {**past, OUTLIERS: _merged(past.get(""), past.get(OUTLIERS))}
+    rows = [*attempts(paths.data_journal()), *attempts(paths.train_journal())]
+    # A verb without a range (consolidate) works on the outliers.
+    past = histories(row | {"range": OUTLIERS} if row.get("range") == "" else row for row in rows)
     names = (*campaign.ranges, *([OUTLIERS] if campaign.has_outliers else []))
-    files = {name: RangeFiles(paths, name, past.get(name, History()), expected) for name in names}
+    files = {name: RangeFiles(campaign, name, past.get(name, History()), now) for name in names}
     chain = []
     for link in campaign.chain.links:
         data = tuple(files[name] for name in link.ranges or names[-1:])
-        chain.append(LinkTrace(paths, link, data, past.get(link.name, History()), expected))
+        chain.append(LinkTrace(campaign, link, data, past.get(link.name, History()), now))
     return files, chain
-
-
-def _merged(whole: History | None, outliers: History | None) -> History:
-    """Join the history of verbs without a range (consolidate) with that of training on the outliers."""
-    joined = History()
-    for past in (whole, outliers):
-        if past is not None:
-            joined.attempts |= past.attempts
-            joined.open |= past.open
-            joined.failed |= past.failed
-    return joined
 
 
 def _users(chain: Sequence[LinkTrace]) -> dict[str, list[LinkTrace]]:
@@ -425,7 +413,7 @@ def _seconds_per_range(chain: Sequence[LinkTrace]) -> float | None:
     """
     bulk = [link for link in chain if link.weight]
     done = [link for link in bulk if link.receipt is not None]
-    times = [link.paths.receipt(link.link.name).stat().st_mtime for link in done]
+    times = [link.campaign.paths.receipt(link.link.name).stat().st_mtime for link in done]
     pairs = zip(pairwise(times), done[1:], strict=True)
     gaps = [(after - before) / link.weight for (before, after), link in pairs if after > before]
     if gaps:
