@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from crpipe.campaign.ledger import LedgerSums
 from crpipe.core.errors import CrpipeError
 from crpipe.core.journal import METRICS_BYTES, attempts, metric_rows, tail
 from crpipe.core.paths import HELD_OUT
-from crpipe.report.estimates import is_split, known_volume
+from crpipe.report.estimates import known_volume
 from crpipe.report.work_state import median_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from crpipe.campaign.campaign import Campaign
     from crpipe.core.journal import Row
     from crpipe.core.paths import Paths
     from crpipe.report.estimates import SourceLook
+    from crpipe.report.work_state import RangeFiles
 
 FEW_STEPS = 100  # of a link: fewer hardly train a model, and hardly show a trend
 GOOD_STEPS = 500
@@ -60,14 +60,20 @@ class Hours:
     why: str = ""
 
 
-def estimate_events(campaign: Campaign, seen: SourceLook) -> EventCounts | None:
+def estimate_events(
+    campaign: Campaign, seen: SourceLook, files: Mapping[str, RangeFiles]
+) -> EventCounts | None:
     """Add up the events; None as long as no range is split and no file was read."""
     file, parts = seen.file, campaign.config.split
-    split = {name: _counted(campaign, name) for name in campaign.ranges if is_split(campaign, name)}
+    split = {
+        name: (ledger.events.listed, ledger.items.listed, ledger.events.train)
+        for name in campaign.ranges
+        if files[name].is_split and (ledger := files[name].ledger)
+    }
     sizes = {name: known_volume(campaign, seen, name)[1] for name in campaign.ranges if name not in split}
     sizes_known = [size for size in sizes.values() if size is not None]
     usual = sum(sizes_known) / len(sizes_known) if sizes_known else None
-    counts = dict(split)
+    counts: dict[str, tuple[float, ...]] = dict(split)
     if file is not None and file.bytes:
         share = file.below * (1 - sum(getattr(parts, f"{part}_fraction") for part in HELD_OUT))
         for name, size in sizes.items():
@@ -172,9 +178,3 @@ def _durations(rows: Iterable[Row]) -> dict[str, float]:
         elif row.get("what") == "finished" and job in begun:
             taken.setdefault(job[0], []).append(max(0.0, moment - begun.pop(job)))
     return {verb: sum(times) / len(times) for verb, times in taken.items()}
-
-
-def _counted(campaign: Campaign, name: str) -> tuple[float, float, float]:
-    """Read the events, items and training events of a range that is split."""
-    ledger = LedgerSums.read(campaign.paths.ledger(name))
-    return ledger.events.listed, ledger.items.listed, ledger.events.train
