@@ -21,9 +21,8 @@ from crpipe.config.plugins import called_now
 from crpipe.core.files import free_bytes, read_json_if_any, tree_bytes
 from crpipe.core.journal import METRICS_BYTES, History, attempts, histories, metric_rows, tail
 from crpipe.core.paths import BEST, DESTINATIONS, HELD_OUT, OUTLIERS, OUTLIERS_OF
-from crpipe.report.htcondor_queue import htcondor_jobs_here
+from crpipe.report.queues import jobs_here
 from crpipe.report.series import VALIDATION
-from crpipe.report.slurm_queue import jobs_here
 from crpipe.report.work_state import (
     NOT_IN_JSON,
     LinkTrace,
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from crpipe.campaign.campaign import Campaign
     from crpipe.campaign.records import SkippedRange
     from crpipe.core.paths import Paths
-    from crpipe.report.slurm_queue import QueuedJob
+    from crpipe.report.queues import QueuedJob
 
 PACE_RANGES = 10
 _LAST_STEPS = (State.TRAINING, State.INTERRUPTED, State.FAILED)
@@ -305,7 +304,7 @@ class CampaignState:
             pace_s=range_s,
             eta_s=_eta(links, range_s),
             changed=tuple(changed_values(campaign)),
-            queue=(*jobs_here(), *htcondor_jobs_here()),
+            queue=jobs_here(),
             token=token,
             validation=LastValidation.of(paths, campaign.chain.names),
             still_trained=_still_trained(paths, chain, skipped),
