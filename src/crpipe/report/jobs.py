@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
-from crpipe.core.journal import ENDS, tail
+from crpipe.core.journal import ENDS, attempts, tail
 from crpipe.core.paths import OUTLIERS
 from crpipe.core.text import Column, duration, moment, number, size, table
 
@@ -31,27 +31,25 @@ _MEBI = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class JobAttempt:
-    """One attempt of a verb on a range: when it began and ended (None: not known), where, and its error."""
+    """One attempt of a verb on a range: when it began and ended (None: not known), where, and its error.
+
+    what: how it ended: finished, paused or failed; empty where that is not known.
+    """
 
     verb: str
     name: str
     start: float
     end: float | None
     host: str
-    error: str = ""
+    error: str
+    what: str
 
 
 def attempts_of(paths: Paths) -> list[JobAttempt]:
     """Read the attempts of all verbs in the order in which they began."""
-    rows = (row for path in (paths.data_journal(), paths.train_journal()) for row in _rows(path))
+    journals = (paths.data_journal(), paths.train_journal())
+    rows = (row for path in journals for row in attempts(path, limit=JOURNAL_BYTES))
     return sorted(_attempts(rows), key=lambda each: each.start)
-
-
-def _rows(path: Path) -> Iterator[Row]:
-    for row in tail(path, JOURNAL_BYTES, b'"verb"'):
-        texts = (row.get(name) for name in ("verb", "range", "what", "host"))
-        if isinstance(row.get("time"), int | float) and all(isinstance(text, str) for text in texts):
-            yield row
 
 
 def _attempts(rows: Iterable[Row]) -> Iterator[JobAttempt]:
@@ -70,8 +68,8 @@ def _attempts(rows: Iterable[Row]) -> Iterator[JobAttempt]:
 
 
 def _attempt(start: Row, end: Row | None, error: str) -> JobAttempt:
-    ended = None if end is None else float(end["time"])
-    return JobAttempt(start["verb"], start["range"], float(start["time"]), ended, start["host"], error)
+    ended, what = (None, "") if end is None else (float(end["time"]), end["what"])
+    return JobAttempt(start["verb"], start["range"], float(start["time"]), ended, start["host"], error, what)
 
 
 def time_spent(attempts: Iterable[JobAttempt]) -> dict[tuple[str, str], float]:

@@ -362,7 +362,7 @@ def files_of(campaign: Campaign, now: float = 0.0) -> tuple[dict[str, RangeFiles
     paths = campaign.paths
     rows = [*attempts(paths.data_journal()), *attempts(paths.train_journal())]
     # A verb without a range (consolidate) works on the outliers.
-    past = histories(row | {"range": OUTLIERS} if row.get("range") == "" else row for row in rows)
+    past = histories(row | {"range": OUTLIERS} if row["range"] == "" else row for row in rows)
     names = (*campaign.ranges, *([OUTLIERS] if campaign.has_outliers else []))
     files = {name: RangeFiles(campaign, name, past.get(name, History()), now) for name in names}
     chain = []
