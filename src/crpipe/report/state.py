@@ -9,11 +9,10 @@ import math
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from crpipe.campaign.claims import changed_keys, data_keys_are_unused, run_may_change
+from crpipe.campaign.claims import changed_keys, data_claim, run_claim
 from crpipe.campaign.duplicates import ALLOW, find_twins
 from crpipe.campaign.ledger import Counts, LedgerSums
 from crpipe.campaign.records import BestReceipt, Receipt
@@ -444,11 +443,7 @@ def changed_values(campaign: Campaign) -> Iterator[str]:
     if campaign.known_layout is None:  # which is part of the recorded keys
         return
     seen = set()
-    paths = campaign.paths
-    for path, keys, may_change in (
-        (paths.campaign(), campaign.data_keys, partial(data_keys_are_unused, paths)),
-        (paths.run_config(), campaign.run_keys, partial(run_may_change, paths)),
-    ):
+    for path, keys, _, may_change in (data_claim(campaign), run_claim(campaign)):
         recorded = read_json_if_any(path)
         changed = [] if recorded is None else changed_keys(recorded, keys)
         for name in [] if recorded is None or may_change(changed) else changed:
