@@ -44,7 +44,7 @@ from crpipe.inference.checkpoints import open_checkpoint, open_its_reader
 from crpipe.inference.inputs import RawInput, RequiredColumns, count_rows, event_rows
 from crpipe.report.estimates import measure_ratios
 from crpipe.report.series import chain_rows
-from crpipe.report.state import CampaignState
+from crpipe.report.state import CampaignState, files_of
 from crpipe.report.status import render_status, status_json
 from crpipe.report.summary import render_summary
 from crpipe.source.pelican.tokens import Tokens
@@ -467,7 +467,7 @@ def campaign_of(folder):
 def read_campaign(folder):
     campaign = campaign_of(folder)
     check_train(campaign)
-    measure_ratios(campaign)
+    measure_ratios(campaign, files_of(campaign)[0])
     state = CampaignState.read(campaign)
     found = [len(render_status(state, 120)), len(status_json(state)), len(render_summary(state))]
     return [*found, len(chain_rows(campaign)), Journal(campaign.paths.data_journal()).rows()]

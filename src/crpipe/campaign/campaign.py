@@ -135,7 +135,7 @@ class Campaign:
         """Everything that changes a checkpoint, as a run records it."""
         return {**self.train_keys, **({} if self.recorded else self.table_keys)}
 
-    @property
+    @cached_property
     def data(self) -> str:
         """Hash of everything that changes a shard; empty where the data or their layout are not known."""
         has_data = (
@@ -143,7 +143,7 @@ class Campaign:
         )
         return digest({**self.data_keys, **self.table_keys}) if has_data else ""
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """Hash of everything that changes a checkpoint; empty as long as the layout is unknown."""
         return digest(self.run_keys) if self.known_layout is not None or self.recorded else ""

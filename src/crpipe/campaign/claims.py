@@ -15,7 +15,7 @@ from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json, read_json_if_any, write_json
 from crpipe.core.journal import ENDS, Journal
 from crpipe.core.lease import lease
-from crpipe.core.paths import FINISHED, MANIFEST, OUTLIERS
+from crpipe.core.paths import BEST, FINISHED, MANIFEST, OUTLIERS
 from crpipe.core.ranges import Range
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from crpipe.core.paths import Paths
 
     Rule = Callable[[Collection[str]], bool]
+    # The file of the recorded keys, the keys now, advice where they are refused, and whether they may change.
+    Claim = tuple[Path, dict[str, Any], Callable[[], str], Rule]
 
 # Whether anything was made under the recorded keys of a campaign or run; else other keys replace them.
 
@@ -144,8 +146,7 @@ def _spelled(name: str, keys: Mapping[str, Any]) -> str:
 
 def check_data(campaign: Campaign) -> None:
     """Raise ConfigError when the results directory was filled under other data keys."""
-    paths = campaign.paths
-    _check(paths.campaign(), campaign.data_keys, _data_advice(paths), may_change=_data_rule(paths))
+    _check(*data_claim(campaign))
 
 
 def check_train(campaign: Campaign) -> None:
@@ -153,8 +154,7 @@ def check_train(campaign: Campaign) -> None:
 
     The hashes of the side tables are compared where they are known: their copies may be staged later.
     """
-    paths, keys = campaign.paths, campaign.run_keys
-    _check(paths.run_config(), keys, _train_advice(paths, keys), _run_rule(paths), optional=_TABLES)
+    _check(*run_claim(campaign), optional=_TABLES)
 
 
 def record_data_keys(campaign: Campaign) -> None:
@@ -163,15 +163,13 @@ def record_data_keys(campaign: Campaign) -> None:
     Raw copies are kept where only keys differ that do not say what is copied, such as the reader. The layout
     is recorded with the meanings that the keys leave out: reports read it.
     """
-    paths = campaign.paths
-    layout = {paths.layout(): campaign.layout.describe()}
-    _claim(paths.campaign(), campaign.data_keys, _data_advice(paths), _data_rule(paths), layout)
+    layout = {campaign.paths.layout(): campaign.layout.describe()}
+    _claim(*data_claim(campaign), beside=layout)
 
 
 def record_train_keys(campaign: Campaign) -> None:
     """Record the training keys when the run has no checkpoint under others; refuse other keys."""
-    paths, keys = campaign.paths, campaign.run_keys
-    _claim(paths.run_config(), keys, _train_advice(paths, keys), _run_rule(paths), spent=(paths.init_from(),))
+    _claim(*run_claim(campaign), spent=(campaign.paths.init_from(),))
 
 
 def changed_keys(recorded: Mapping[str, Any], keys: Mapping[str, Any]) -> list[str]:
@@ -179,12 +177,17 @@ def changed_keys(recorded: Mapping[str, Any], keys: Mapping[str, Any]) -> list[s
     return [name for name in sorted({*recorded, *keys}) if recorded.get(name) != keys.get(name)]
 
 
-def _data_rule(paths: Paths) -> Rule:
-    return partial(data_keys_are_unused, paths)
+def data_claim(campaign: Campaign) -> Claim:
+    """Return where data keys are recorded, what they are now, and what to do where they differ."""
+    paths = campaign.paths
+    rule = partial(data_keys_are_unused, paths)
+    return paths.campaign(), campaign.data_keys, partial(_data_advice, paths), rule
 
 
-def _run_rule(paths: Paths) -> Rule:
-    return partial(run_may_change, paths)
+def run_claim(campaign: Campaign) -> Claim:
+    """Return the same of the keys of a run."""
+    paths, keys = campaign.paths, campaign.run_keys
+    return paths.run_config(), keys, partial(_train_advice, paths, keys), partial(run_may_change, paths)
 
 
 def _data_advice(paths: Paths) -> str:
@@ -217,7 +220,7 @@ def _train_advice(paths: Paths, keys: Keys) -> str:
 def _fork_advice(paths: Paths) -> str:
     """Describe how the new values go on from what is trained; nothing where nothing is."""
     receipts = paths.receipt(OUTLIERS).parent.glob("*-*.json")
-    finished = [path for path in receipts if not path.name.endswith(".best.json")]
+    finished = [path for path in receipts if not path.name.endswith(BEST)]
     if not finished:
         return ""
     newest = max(finished, key=lambda path: path.stat().st_mtime)
@@ -230,7 +233,7 @@ def _fork_advice(paths: Paths) -> str:
     )
 
 
-def _check(path: Path, keys: Keys, advice: str, may_change: Rule, optional: str = "") -> None:
+def _check(path: Path, keys: Keys, advice: Callable[[], str], may_change: Rule, optional: str = "") -> None:
     if not is_present(path):
         return
     recorded = {
@@ -240,13 +243,13 @@ def _check(path: Path, keys: Keys, advice: str, may_change: Rule, optional: str 
     }
     changed = changed_keys(recorded, keys)
     if changed and not may_change(changed):
-        refuse_changes(recorded, keys, str(path.parent), advice)
+        refuse_changes(recorded, keys, str(path.parent), advice())
 
 
 def _claim(
     path: Path,
     keys: Keys,
-    advice: str,
+    advice: Callable[[], str],
     may_change: Rule,
     beside: Mapping[Path, Mapping[str, Any]] | None = None,
     spent: tuple[Path, ...] = (),

@@ -5,6 +5,7 @@ Size, checksum, events and items of such files agree, and so do their rows in th
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -74,38 +75,28 @@ def refuse_twins(paths: Paths, ranges: Sequence[str]) -> None:
 
 def _pairs(keys: Mapping[str, bytes]) -> list[tuple[tuple[str, int], tuple[str, int]]]:
     """Return range and place of files, with those of an earlier file of another range and the same key."""
-    names = sorted(keys)
-    joined = b"".join(keys[name] for name in names)
-    if not _has_pairs(joined):
-        return []
-    import numpy as np
-
-    all_keys = np.frombuffer(joined, np.uint64)
-    starts = np.cumsum([0, *(len(keys[name]) // 8 for name in names)])
-    order = np.argsort(all_keys, kind="stable")
-    ordered = all_keys[order]
-    again = np.flatnonzero((ordered[1:] == ordered[:-1]) & (ordered[1:] != 0)) + 1
-
-    def range_and_row(number: int) -> tuple[str, int]:
-        index = int(np.searchsorted(starts, number, side="right")) - 1
-        return names[index], number - int(starts[index])
-
-    # The first of each run of equal keys is the one that the others repeat.
-    firsts = np.searchsorted(ordered, ordered[again], side="left")
-    places = zip(order[firsts].tolist(), order[again].tolist(), strict=True)
-    pairs = [(range_and_row(one), range_and_row(other)) for one, other in places]
-    return sorted((one, other) for one, other in pairs if one[0] != other[0])
+    repeated = _repeated(b"".join(keys.values()))
+    firsts: dict[int, tuple[str, int]] = {}
+    pairs = []
+    for name in sorted(keys) if repeated else ():
+        for row, key in enumerate(memoryview(keys[name]).cast("Q")):
+            if key in repeated:
+                first = firsts.setdefault(key, (name, row))
+                if first[0] != name:
+                    pairs.append((first, (name, row)))
+    return sorted(pairs)
 
 
-def _has_pairs(joined: bytes) -> bool:
-    """Return whether a key is there twice; for few files, importing numpy would take longer than all else."""
+def _repeated(joined: bytes) -> set[int]:
+    """Return the keys that are there twice, but 0; for few files, importing numpy would take the longest."""
     if len(joined) < 8 * _FEW:
         keys = [key for key in memoryview(joined).cast("Q") if key]
-        return len(set(keys)) < len(keys)
+        counts = Counter(keys) if len(set(keys)) < len(keys) else {}  # counting takes twice as long
+        return {key for key, count in counts.items() if count > 1}
     import numpy as np
 
-    ordered = np.sort(np.frombuffer(joined, np.uint64))  # half of what sorting their places costs
-    return bool(((ordered[1:] == ordered[:-1]) & (ordered[1:] != 0)).any())
+    ordered = np.sort(np.frombuffer(joined, np.uint64))
+    return {*ordered[1:][ordered[1:] == ordered[:-1]].tolist()} - {0}
 
 
 def _rows(table: Path, number: int) -> list[bytes] | None:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Self
 
 from crpipe.campaign.raw_files import STAGED
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _FILES = b' "files": [\n'  # a line of the top level: no text in JSON holds a line's end
-_END = b"\n ]\n}\n"  # of a ledger without contents, as earlier versions wrote them
+_END = b"\n}\n"
 _CONTENTS = re.compile(rb'\n \],\n "contents": "([A-Za-z0-9+/=]*)"\n}\n\Z')
 _BLOCK = 1 << 18
 _OUTDATED = (
@@ -215,21 +216,12 @@ def read_contents(path: Path) -> bytes:
 
 
 def _sums(path: Path) -> bytes | None:
-    """Return the text of the sums; None where the file was cut, or was not written by ``Ledger.write``."""
-    lines = []
-    with path.open("rb") as file:
-        for line in file:
-            if line == _FILES:
-                break
-            lines.append(line)
-        else:
-            return None
+    """Return the text of the sums; None where the file does not end as ``Ledger.write`` ends it."""
     if _contents(path) is None:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, 2) - len(_END)))
-            if file.read() != _END:
-                return None
-    return b"".join(lines).rstrip().removesuffix(b",") + b"}"
+        return None
+    with path.open("rb") as file:
+        head = b"".join(takewhile(_FILES.__ne__, file))
+    return head.rstrip().removesuffix(b",") + b"}"
 
 
 def _contents(path: Path) -> bytes | None:

@@ -10,7 +10,7 @@ import statistics
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from crpipe.core.causes import OF_FORM, refuse_machine_error, retry_io
 from crpipe.core.errors import DataError
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 # Most who need a name or a type from here read no table: `status`, and Snakemake.
 
-Answer = TypeVar("Answer")
 State = Literal["staged", "quarantined"]
 STAGED: State = "staged"
 QUARANTINED: State = "quarantined"
@@ -41,6 +40,8 @@ SIZE_ONLY = "size-only"  # the one way that `source.require_checksum` refuses
 CONVERTED = ".converted"  # folder among raw copies: what source.convert made of them
 NAME_BYTES = 250  # of a file's name; while it is copied, ".part" is added, and file systems end at 255
 FEW = 0.5  # of the median: ranges with fewer files are reported
+_LISTED = ("path", "uri", "size", "mtime", "inode", "ctime")  # columns of a manifest
+_PROVED = ("size", "checksum", "algorithm", "verified")
 _OF_THIS_MACHINE = ("inode", "ctime")  # columns that other sources, and older campaigns, lack
 _DIGITS = re.compile(r"([0-9]+)")
 
@@ -81,14 +82,7 @@ class Entry:
 
     def row(self) -> dict[str, Any]:
         """The entry as column values; `dataclasses.asdict` would copy each of them, which costs more."""
-        return {
-            "path": self.path,
-            "uri": self.uri,
-            "size": self.size,
-            "mtime": self.mtime,
-            "inode": self.inode,
-            "ctime": self.ctime,
-        }
+        return {name: getattr(self, name) for name in _LISTED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +103,7 @@ class Verification:
 
     def row(self) -> dict[str, Any]:
         """The proof as column values."""
-        return {
-            "size": self.size,
-            "checksum": self.checksum,
-            "algorithm": self.algorithm,
-            "verified": self.verified,
-        }
+        return {name: getattr(self, name) for name in _PROVED}
 
     def is_checked(self) -> bool:
         """Return whether more than the size was verified."""
@@ -138,13 +127,8 @@ class StagedFile:
         """The row as column values; a size that only staging could know is filled in."""
         proof = self.proof or Verification(self.entry.size or 0, "", "", "")
         size = self.entry.size if self.entry.size is not None else proof.size
-        return {
-            **self.entry.row(),
-            **proof.row(),
-            "size": size,
-            "state": self.state,
-            "reason": self.reason,
-        }
+        about = {"size": size, "state": self.state, "reason": self.reason}
+        return self.entry.row() | proof.row() | about
 
 
 @dataclass(frozen=True, slots=True)

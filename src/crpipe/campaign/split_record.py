@@ -115,10 +115,6 @@ class SplitRecord:
         """Raise DataError unless a listing names the files that the range was made from, with their sizes."""
         self._refuse(_listed(entries), self.rows(), "the listing has")
 
-    def differs(self, entries: Sequence[Entry]) -> bool:
-        """Return whether a listing names other files than the range was made from."""
-        return bool(self.changes(entries))
-
     def changes(self, entries: Iterable[Entry | RawFile]) -> list[str]:
         """Describe each file of a listing that is new, gone or changed since the range was made."""
         return list(_changes(_listed(entries), {row.path: row for row in self.rows()}))

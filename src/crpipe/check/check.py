@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 from crpipe.campaign.campaign import Campaign, recorded_layout
 from crpipe.check.data import check_campaign_files, check_consolidated, check_range, check_run_files
@@ -16,21 +13,17 @@ from crpipe.core.paths import CONSOLIDATED
 from crpipe.split.workers import in_order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from crpipe.check.findings import Agreed
     from crpipe.config.loading import Config
     from crpipe.core.text import Progress
 
+    # What is checked by itself: its label, and the function, whose first argument is the report of the part.
+    Part = tuple[str, Callable[..., None], tuple[Any, ...]]
+
 # ruff: noqa: PLC0415 - only --source pays for the clients of sources.
-
-
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """One part of a campaign that is checked by itself."""
-
-    kind: Literal["campaign", "range", "consolidated", "run", "link", "evaluation", "export"]
-    name: str
 
 
 def open_files(config: Config) -> Campaign:
@@ -57,13 +50,13 @@ def check(
     raise for a source that does not answer. What is damaged is a finding, and the check goes on; running and
     waiting parts are notes. Writes nothing.
     """
-    agreed, units = read_agreed(campaign), [*list_units(campaign, names)]
-    units += [Unit("export", str(folder)) for folder in exports]
+    parts = [*list_parts(campaign, read_agreed(campaign), names)]
+    parts += [(f"export {folder}", check_export, (campaign, folder)) for folder in exports]
     total = CheckReport()
-    results = in_order(partial(check_unit, campaign, agreed), units, processes)
-    for done, (unit, report) in enumerate(zip(units, results, strict=True), 1):
+    results = in_order(check_part, parts, processes)
+    for done, ((label, *_), report) in enumerate(zip(parts, results, strict=True), 1):
         total.add(report)
-        progress.update("check", done, len(units), f"{unit.kind} {unit.name}".strip())
+        progress.update("check", done, len(parts), label)
     if source:
         from crpipe.check.source_now import check_source
 
@@ -71,7 +64,7 @@ def check(
     return total
 
 
-def list_units(campaign: Campaign, names: Sequence[str]) -> Iterator[Unit]:
+def list_parts(campaign: Campaign, agreed: Agreed, names: Sequence[str]) -> Iterator[Part]:
     """Yield the parts to check, in the order of the work."""
     links = campaign.chain.names
     all_names = {*campaign.ranges, *links, CONSOLIDATED}
@@ -81,38 +74,29 @@ def list_units(campaign: Campaign, names: Sequence[str]) -> Iterator[Unit]:
                 f"{name}: neither a range nor a link of this campaign; `crpipe status` names them"
             )
     selected = {*names} or all_names
-    yield Unit("campaign", "")
-    yield from (Unit("range", name) for name in campaign.ranges if name in selected)
+    yield "campaign", check_campaign_files, (campaign, agreed)
+    for name in campaign.ranges:
+        if name in selected:
+            yield f"range {name}", check_range, (campaign, agreed, name)
     if CONSOLIDATED in selected and any(not link.ranges for link in campaign.chain.links):
-        yield Unit("consolidated", CONSOLIDATED)
-    yield Unit("run", "")
-    yield from (Unit("link", name) for name in links if name in selected)
+        yield f"consolidated {CONSOLIDATED}", check_consolidated, (campaign, agreed)
+    yield "run", check_run_files, (campaign, agreed)
+    for name in links:
+        if name in selected:
+            yield f"link {name}", check_link, (campaign, agreed, name)
     for name in list_evaluations(campaign.paths):
         if not names or name.removesuffix(".best") in names:
-            yield Unit("evaluation", name)
+            yield f"evaluation {name}", check_evaluation, (campaign, name)
 
 
-def check_unit(campaign: Campaign, agreed: Agreed, unit: Unit) -> CheckReport:
+def check_part(part: Part) -> CheckReport:
     """Check one part; what is wrong is looked at twice: a job may just have been replacing it."""
-    first = _look(campaign, agreed, unit)
-    return _look(campaign, agreed, unit) if first.errors else first
+    first = _look(part)
+    return _look(part) if first.errors else first
 
 
-def _look(campaign: Campaign, agreed: Agreed, unit: Unit) -> CheckReport:
+def _look(part: Part) -> CheckReport:
+    _, function, arguments = part
     report = CheckReport()
-    match unit.kind:
-        case "campaign":
-            check_campaign_files(report, campaign, agreed)
-        case "range":
-            check_range(report, campaign, agreed, unit.name)
-        case "consolidated":
-            check_consolidated(report, campaign, agreed)
-        case "run":
-            check_run_files(report, campaign, agreed)
-        case "link":
-            check_link(report, campaign, agreed, unit.name)
-        case "evaluation":
-            check_evaluation(report, campaign, unit.name)
-        case "export":
-            check_export(report, campaign, Path(unit.name))
+    function(report, *arguments)
     return report

@@ -136,7 +136,7 @@ def _check_kept_listing(report: CheckReport, record: SplitRecord, remedy: str) -
     if is_present(listing):
         remedy = f"cp {shlex.join(map(str, (listing, kept)))}"
     with report.reading(kept, remedy):
-        if record.differs(read_manifest(kept)):
+        if record.changes(read_manifest(kept)):
             report.error(kept, "names other files than the ledger", remedy)
 
 

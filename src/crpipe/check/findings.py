@@ -15,7 +15,7 @@ import pyarrow as pa
 from crpipe.campaign.records import table_keys
 from crpipe.campaign.split_record import ASIDE, SplitRecord
 from crpipe.core.causes import OF_PROGRAMS, is_present, is_seen, machine_error, retry_io
-from crpipe.core.errors import CrpipeError, MachineError
+from crpipe.core.errors import CrpipeError
 from crpipe.core.files import digest, read_json, sha256
 from crpipe.core.paths import HASHES
 
@@ -115,23 +115,17 @@ class CheckReport:
 
     def has_bytes(self, path: Path, size: int | None, expected: str, remedy: str) -> bool:
         """Hash a file; return whether it has the size (bytes; None: any) and the sha256 that are recorded."""
-        try:
+        with self.reading(path, remedy):
             there = retry_io(path.stat).st_size
             if size not in (None, there):
                 self.error(path, f"damaged: {there} bytes, {size} are recorded", remedy)
                 return False
             actual = sha256(path)
-        except FileNotFoundError:
-            self.error(path, "missing", remedy)
-            return False
-        except (OSError, MachineError) as error:
-            if not self._failed_machine(path, error):
-                self.error(path, f"cannot be read: {error}", remedy)
-            return False
-        self.counts.update(files=1, bytes=there)
-        if actual != expected:
-            self.error(path, "damaged: its bytes are not those of the recorded sha256", remedy)
-        return actual == expected
+            self.counts.update(files=1, bytes=there)
+            if actual != expected:
+                self.error(path, "damaged: its bytes are not those of the recorded sha256", remedy)
+            return actual == expected
+        return False
 
     def _failed_machine(self, path: Path, error: BaseException) -> bool:
         """Add a finding, without a remedy that deletes, where the machine failed; else return False."""

@@ -127,7 +127,6 @@ ENDS = ("finished", "paused", "failed")  # of an attempt; an earlier crpipe wrot
 _STOPPED = frozenset({"Interrupted", "KeyboardInterrupt", "SystemExit"})
 _PLACE = {"range_step", "range_steps", "step", "time"}
 _LARGEST = 1e18
-# Rows of attempts of another form are left out, as those are that a crash cut.
 _ATTEMPT: dict[str, Any] = {**dict.fromkeys(("verb", "range", "what", "host"), str), "pid": int}
 
 
@@ -154,9 +153,13 @@ def tail(path: Path, limit: int, only: bytes = b"", since: int = 0) -> list[Row]
     return [row for row in rows if isinstance(row, dict)]
 
 
-def attempts(path: Path, since: int = 0) -> list[Row]:
-    """Read the newest rows of a journal that start or end an attempt: those with a verb."""
-    return tail(path, JOURNAL_BYTES, b'"verb"', since)
+def attempts(path: Path, since: int = 0, limit: int = JOURNAL_BYTES) -> list[Row]:
+    """Read the newest rows of a journal that start or end an attempt: those with a verb.
+
+    Rows of another form are left out, as those are that a crash cut.
+    """
+    rows = [row for row in tail(path, limit, b'"verb"', since) if _is_small(row.get("time"))]
+    return [row for row in rows if all(isinstance(row.get(name), kind) for name, kind in _ATTEMPT.items())]
 
 
 def ends_of(*paths: Path) -> dict[Path, int]:
@@ -196,7 +199,7 @@ class History:
 
     def add(self, row: Row) -> None:
         """Count the next row."""
-        verb = row.get("verb", "")
+        verb = row["verb"]
         if row["what"] == "start":
             self.attempts[verb] = self.attempts.get(verb, 0) + 1
             self.open[verb] = row
@@ -223,11 +226,10 @@ class History:
 
 
 def histories(rows: Iterable[Row]) -> dict[str, History]:
-    """Group journal rows by range."""
+    """Group the rows of attempts by range."""
     by_range: dict[str, History] = {}
     for row in rows:
-        if all(isinstance(row.get(name), kind) for name, kind in _ATTEMPT.items()):
-            by_range.setdefault(row.get("range", ""), History()).add(row)
+        by_range.setdefault(row["range"], History()).add(row)
     return by_range
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from crpipe.config.sections import SplitSection
     from crpipe.core.paths import Part, Paths
     from crpipe.events.layout import Layout, Metric
+    from crpipe.report.work_state import RangeFiles
     from crpipe.split.preview import FileSample
 
 
@@ -293,16 +294,16 @@ def measure_volume(campaign: Campaign, seen: SourceLook) -> Volume:
     )
 
 
-def measure_ratios(campaign: Campaign) -> Ratios:
+def measure_ratios(campaign: Campaign, files: Mapping[str, RangeFiles]) -> Ratios:
     """Compare shards and temporary files with raw files in the ranges that are split."""
-    paths = campaign.paths
-    done = [name for name in campaign.ranges if is_split(campaign, name)]
-    ledgers = [LedgerSums.read(paths.ledger(name)) for name in done]
+    done = [files[name] for name in campaign.ranges if files[name].is_split]
+    ledgers = [each.ledger for each in done if each.ledger]
     raw = sum(ledger.staged.bytes for ledger in ledgers)
     if not raw:
         return Ratios()
-    bulk = sum(_shard_bytes(paths.shard_manifest(name)) for name in done)
-    large = sum(_shard_bytes(paths.outlier_manifest(name)) for name in done)
+    bulk = sum(_shard_bytes(each.shards) for each in done)
+    outliers = [campaign.paths.outlier_manifest(each.name) for each in done]
+    large = sum(_shard_bytes(ShardManifest.read_if_any(path)) for path in outliers)
     spills = SPILLS_TO_RAW
     if campaign.known_layout is not None:
         layout = campaign.known_layout
@@ -374,10 +375,8 @@ def _read_sizes(path: Path) -> tuple[int, int | None]:
     return len(column), pc.sum(column).as_py() or None
 
 
-def _shard_bytes(manifest: Path) -> int:
-    if not is_present(manifest):
-        return 0
-    shards = ShardManifest.read(manifest).shards
+def _shard_bytes(manifest: ShardManifest | None) -> int:
+    shards = () if manifest is None else manifest.shards
     return sum(file.size for shard in shards for file in shard.files.values())
 
 
@@ -385,11 +384,3 @@ def _row_bytes(layout: Layout) -> int:
     """Count the bytes of one row of the multiplicity table, whose last columns are destination and reason."""
     group = sum(np.dtype(field.dtype).itemsize for field in layout.events if field.name in layout.group)
     return group + 3 * 4 + 1 + 4
-
-
-def is_split(campaign: Campaign, name: str) -> bool:
-    """Return whether all files of a split range are there."""
-    files = [campaign.paths.ledger(name), campaign.paths.shard_manifest(name)]
-    if campaign.has_outliers:
-        files.append(campaign.paths.outlier_manifest(name))
-    return all(is_present(path) for path in files)

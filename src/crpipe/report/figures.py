@@ -63,7 +63,7 @@ _LABEL, _LABELS = 30, 72  # characters of a name on the page, and of all names i
 _UNEVEN = 20.0  # times the typical value, from which the largest one makes the axis logarithmic beyond it
 MOST_PANELS = 24  # of the progress figure
 _PANEL = 2.6  # inches
-_BULK, _OUTLIERS, _ALL = "#2b6cb0", "#c05621", "#4a5568"
+_BULK, _OUTLIERS, _ALL = NEUTRAL, GENERATED, REAL
 _PARTS = (
     "before: all events",
     "after: bulk (training, validation, test)",

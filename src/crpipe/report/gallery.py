@@ -5,8 +5,7 @@ import shutil
 from pathlib import Path
 
 from crpipe.core.files import remove_tree
-
-SUFFIXES = (".svg", ".png", ".pdf", ".csv")
+from crpipe.report.figure_context import FORMATS
 
 
 def gather(source: Path, target: Path) -> None:
@@ -16,7 +15,7 @@ def gather(source: Path, target: Path) -> None:
         remove_tree(old)
     part.mkdir(parents=True)
     for figure in sorted(source.glob("*.svg")):
-        for same in (figure.with_suffix(suffix) for suffix in SUFFIXES):
+        for same in (figure.with_suffix(suffix) for suffix in FORMATS):
             if same.exists():
                 shutil.copyfile(same, part / same.name)
     part.rename(target)

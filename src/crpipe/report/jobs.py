@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
-from crpipe.core.journal import ENDS, tail
+from crpipe.core.journal import ENDS, attempts, tail
 from crpipe.core.paths import OUTLIERS
 from crpipe.core.text import Column, duration, moment, number, size, table
 
@@ -31,27 +31,25 @@ _MEBI = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class JobAttempt:
-    """One attempt of a verb on a range: when it began and ended (None: not known), where, and its error."""
+    """One attempt of a verb on a range: when it began and ended (None: not known), where, and its error.
+
+    what: how it ended: finished, paused or failed; empty where that is not known.
+    """
 
     verb: str
     name: str
     start: float
     end: float | None
     host: str
-    error: str = ""
+    error: str
+    what: str
 
 
 def attempts_of(paths: Paths) -> list[JobAttempt]:
     """Read the attempts of all verbs in the order in which they began."""
-    rows = (row for path in (paths.data_journal(), paths.train_journal()) for row in _rows(path))
+    journals = (paths.data_journal(), paths.train_journal())
+    rows = (row for path in journals for row in attempts(path, limit=JOURNAL_BYTES))
     return sorted(_attempts(rows), key=lambda each: each.start)
-
-
-def _rows(path: Path) -> Iterator[Row]:
-    for row in tail(path, JOURNAL_BYTES, b'"verb"'):
-        texts = (row.get(name) for name in ("verb", "range", "what", "host"))
-        if isinstance(row.get("time"), int | float) and all(isinstance(text, str) for text in texts):
-            yield row
 
 
 def _attempts(rows: Iterable[Row]) -> Iterator[JobAttempt]:
@@ -70,8 +68,8 @@ def _attempts(rows: Iterable[Row]) -> Iterator[JobAttempt]:
 
 
 def _attempt(start: Row, end: Row | None, error: str) -> JobAttempt:
-    ended = None if end is None else float(end["time"])
-    return JobAttempt(start["verb"], start["range"], float(start["time"]), ended, start["host"], error)
+    ended, what = (None, "") if end is None else (float(end["time"]), end["what"])
+    return JobAttempt(start["verb"], start["range"], float(start["time"]), ended, start["host"], error, what)
 
 
 def time_spent(attempts: Iterable[JobAttempt]) -> dict[tuple[str, str], float]:
@@ -111,26 +109,11 @@ def machines(journal: Path) -> list[tuple[str, str]]:
 # What the jobs needed, from Snakemake's benchmarks.
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What the finished jobs of one rule needed: their number, wall time and largest memory."""
+def usage_of(paths: Paths) -> list[list[str]]:
+    """Summarise the benchmark files of a campaign and of its run: the cells of a table, a row for each rule.
 
-    rule: str
-    jobs: int
-    total_s: float
-    median_s: float
-    longest_s: float
-    memory: float
-
-    def cells(self) -> list[str]:
-        """Write it as cells of a table."""
-        memory = size(self.memory * _MEBI) if self.memory else ""
-        times = [duration(each) for each in (self.total_s, self.median_s, self.longest_s)]
-        return [self.rule, number(self.jobs), *times, memory]
-
-
-def usage_of(paths: Paths) -> list[Usage]:
-    """Summarise the benchmark files of a campaign and of its run, rule by rule."""
+    They are its number of jobs, their total, median and longest wall time, and their largest memory.
+    """
     by_rule: dict[str, list[tuple[float, float]]] = {}
     for top in (paths.results / "benchmarks", paths.run_dir() / "benchmarks"):
         for path in sorted(top.rglob("*.tsv")):
@@ -141,8 +124,8 @@ def usage_of(paths: Paths) -> list[Usage]:
         if pairs:
             times = sorted(seconds for seconds, _ in pairs)
             memory = max(each for _, each in pairs)
-            total, median = sum(times), times[len(times) // 2]
-            usage.append(Usage(rule, len(times), total, median, times[-1], memory))
+            spans = [duration(each) for each in (sum(times), times[len(times) // 2], times[-1])]
+            usage.append([rule, number(len(times)), *spans, size(memory * _MEBI) if memory else ""])
     return usage
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
-from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
@@ -160,7 +159,7 @@ def _whole(
         "lanes": lanes_of(ended),
         "begun": moment(min((each.start for each in ended), default=0.0)),
         "ended": moment(max((each.end or 0.0 for each in ended), default=0.0)),
-        "usage": [usage.cells() for usage in usage_of(state.campaign.paths)],
+        "usage": usage_of(state.campaign.paths),
         "failures": list(_failures(attempts)),
         "pictures": [] if newest is None else list(pictures(campaign, newest.path.parent, folder, folders)),
         "keys": configured_keys(state.campaign.config),
@@ -260,19 +259,12 @@ def _times(name: str, spent: dict[tuple[str, str], float]) -> str:
     return ", ".join(f"{verb} {duration(spent[name, verb])}" for verb in _TIMED if (name, verb) in spent)
 
 
-@dataclass(frozen=True, slots=True)
-class JobBar:
-    """One job in its lane: place and width in percent, its class, and what it says when pointed at."""
+def lanes_of(ended: Sequence[JobAttempt]) -> list[tuple[str, list[tuple[float, float, str, str]]]]:
+    """Arrange finished attempts against time, a lane for each verb.
 
-    left: float
-    width: float
-    kind: str
-    text: str
-
-
-def lanes_of(ended: Sequence[JobAttempt]) -> list[tuple[str, list[JobBar]]]:
-    """Arrange finished attempts against time, a lane for each verb."""
-    lanes: dict[str, list[JobBar]] = {}
+    Of each: place and width in percent, its class, and what it says when pointed at.
+    """
+    lanes: dict[str, list[tuple[float, float, str, str]]] = {}
     first = min((each.start for each in ended), default=0.0)
     span = max((each.end or first for each in ended), default=first) - first
     for job in ended:
@@ -280,7 +272,7 @@ def lanes_of(ended: Sequence[JobAttempt]) -> list[tuple[str, list[JobBar]]]:
         about = f"{job.verb} {job.name}: {moment(job.start)}, {duration(seconds)} on {job.host}"
         left, width = (100 * part / max(span, 1.0) for part in (job.start - first, seconds))
         kind, text = ("failed", f"{about}. {job.error}") if job.error else ("done", about)
-        lanes.setdefault(job.verb, []).append(JobBar(left, width, kind, text))
+        lanes.setdefault(job.verb, []).append((left, width, kind, text))
     return [(verb, lanes[verb]) for verb in dict.fromkeys((*_VERBS, *sorted(lanes))) if verb in lanes]
 
 
@@ -293,21 +285,7 @@ def _failures(attempts: Sequence[JobAttempt]) -> Iterator[tuple[str, str, str, b
         yield moment(each.start), f"{each.verb} {each.name}".strip(), each.error, solved
 
 
-@dataclass(frozen=True, slots=True)
-class ConfiguredKey:
-    """One key of the configuration, with its value and its default as text."""
-
-    name: str
-    value: str
-    default: str
-
-    @property
-    def changed(self) -> bool:
-        """Whether the value is not the default."""
-        return self.value != self.default
-
-
-def configured_keys(config: Config) -> list[ConfiguredKey]:
+def configured_keys(config: Config) -> list[tuple[str, str, str]]:
     """List every key with its value and its default, also the options of what the configuration names."""
     source = config.source
     named = {"uri": source.uri, "files": source.files, "reader": source.reader, "simulator": source.simulator}
@@ -316,7 +294,7 @@ def configured_keys(config: Config) -> list[ConfiguredKey]:
     # What has no default is shown as set by the user.
     defaults |= dict.fromkeys((f"source.{name}" for name in named), "") | {"train.workload": ""}
     return [
-        ConfiguredKey(each.dotted, _plain(each.value), defaults.get(each.dotted, ""))
+        (each.dotted, _plain(each.value), defaults.get(each.dotted, ""))
         for each in entries(config)
         if not each.section
     ]

@@ -24,21 +24,23 @@ from crpipe.report.run_time import (
 from crpipe.report.state import files_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from crpipe.campaign.campaign import Campaign
     from crpipe.report.estimates import Entry, Peak, PlannedWorkload, Ratios, SourceLook, Volume
     from crpipe.report.run_time import EventCounts, Hours, Rate
+    from crpipe.report.work_state import LinkTrace, RangeFiles
     from crpipe.split.plausibility import ColumnValues
     from crpipe.split.preview import FileSample
 
 # Jobs of each rule, and how many of them are done: what `crpipe status` calls stale is to do.
 
 
-def count_jobs(campaign: Campaign) -> dict[str, tuple[int, int]]:
+def count_jobs(
+    campaign: Campaign, files: Mapping[str, RangeFiles], chain: Sequence[LinkTrace]
+) -> dict[str, tuple[int, int]]:
     """Return the jobs of each rule, and how many of them have left an output of this configuration."""
     paths, names = campaign.paths, campaign.ranges
-    files, chain = files_of(campaign)
     split = [files[name].is_split and not files[name].stale() for name in names]
     trained = {link.link: link.receipt is not None and not link.stale() for link in chain}
     outputs = {
@@ -98,8 +100,9 @@ class Plan:
         measure: Callable[[], Rate] | None = None,
     ) -> Plan:
         """Count what is there, and estimate the rest; ``measure`` trains some steps where no run did yet."""
-        volume, ratios = measure_volume(campaign, seen), measure_ratios(campaign)
-        events, file, split = estimate_events(campaign, seen), seen.file, campaign.config.split
+        volume, (files, chain) = measure_volume(campaign, seen), files_of(campaign)
+        ratios = measure_ratios(campaign, files)
+        events, file, split = estimate_events(campaign, seen, files), seen.file, campaign.config.split
         fraction, expected = split.test_fraction or split.validation_fraction, None
         if file is not None and file.rows and events is not None and fraction:
             expected = round(events.events * file.groups / file.rows * fraction)
@@ -114,7 +117,7 @@ class Plan:
             events=events,
             steps=[] if events is None else steps_of_links(campaign, events, workload.per_step),
             hours=estimate_hours(campaign, events, measure),
-            jobs=count_jobs(campaign),
+            jobs=count_jobs(campaign, files, chain),
             held_out=list(describe_held_out(campaign, workload.metrics, expected)),
         )
 

@@ -7,20 +7,22 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from crpipe.campaign.ledger import LedgerSums
 from crpipe.core.errors import CrpipeError
-from crpipe.core.journal import METRICS_BYTES, attempts, metric_rows, tail
+from crpipe.core.journal import METRICS_BYTES, metric_rows, tail
 from crpipe.core.paths import HELD_OUT
-from crpipe.report.estimates import is_split, known_volume
+from crpipe.report.estimates import known_volume
+from crpipe.report.jobs import attempts_of
 from crpipe.report.work_state import median_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from crpipe.campaign.campaign import Campaign
     from crpipe.core.journal import Row
     from crpipe.core.paths import Paths
     from crpipe.report.estimates import SourceLook
+    from crpipe.report.jobs import JobAttempt
+    from crpipe.report.work_state import RangeFiles
 
 FEW_STEPS = 100  # of a link: fewer hardly train a model, and hardly show a trend
 GOOD_STEPS = 500
@@ -60,14 +62,20 @@ class Hours:
     why: str = ""
 
 
-def estimate_events(campaign: Campaign, seen: SourceLook) -> EventCounts | None:
+def estimate_events(
+    campaign: Campaign, seen: SourceLook, files: Mapping[str, RangeFiles]
+) -> EventCounts | None:
     """Add up the events; None as long as no range is split and no file was read."""
     file, parts = seen.file, campaign.config.split
-    split = {name: _counted(campaign, name) for name in campaign.ranges if is_split(campaign, name)}
+    split = {
+        name: (ledger.events.listed, ledger.items.listed, ledger.events.train)
+        for name in campaign.ranges
+        if files[name].is_split and (ledger := files[name].ledger)
+    }
     sizes = {name: known_volume(campaign, seen, name)[1] for name in campaign.ranges if name not in split}
     sizes_known = [size for size in sizes.values() if size is not None]
     usual = sum(sizes_known) / len(sizes_known) if sizes_known else None
-    counts = dict(split)
+    counts: dict[str, tuple[float, ...]] = dict(split)
     if file is not None and file.bytes:
         share = file.below * (1 - sum(getattr(parts, f"{part}_fraction") for part in HELD_OUT))
         for name, size in sizes.items():
@@ -124,7 +132,7 @@ def estimate_hours(
     if rate is not None and events is not None:
         events_trained = sum(events.trained[name] for link in campaign.chain.links for name in link.ranges)
         training = events_trained * campaign.config.train.passes_per_link / rate.events_per_s
-    range_s = _durations(attempts(campaign.paths.data_journal()))
+    range_s = _durations(attempts_of(campaign.paths))
     verbs = {verb for verb in _DATA_VERBS if verb != "convert" or campaign.config.source.convert}
     data = sum(range_s.values()) * len(campaign.ranges) if range_s.keys() >= verbs else None
     return Hours(training, rate, data, range_s, why)
@@ -158,23 +166,10 @@ def _speed(rows: list[Row]) -> float | None:
     )
 
 
-def _durations(rows: Iterable[Row]) -> dict[str, float]:
+def _durations(work: Iterable[JobAttempt]) -> dict[str, float]:
     """Return the mean seconds of the finished attempts at staging and splitting a range."""
-    begun: dict[tuple[str, str], float] = {}
     taken: dict[str, list[float]] = {}
-    for row in rows:
-        job = (str(row.get("verb")), str(row.get("range")))
-        moment = row.get("time")
-        if job[0] not in _DATA_VERBS or not isinstance(moment, int | float):
-            continue
-        if row.get("what") == "start":
-            begun[job] = moment
-        elif row.get("what") == "finished" and job in begun:
-            taken.setdefault(job[0], []).append(max(0.0, moment - begun.pop(job)))
+    for each in work:
+        if each.verb in _DATA_VERBS and each.what == "finished" and each.end is not None:
+            taken.setdefault(each.verb, []).append(max(0.0, each.end - each.start))
     return {verb: sum(times) / len(times) for verb, times in taken.items()}
-
-
-def _counted(campaign: Campaign, name: str) -> tuple[float, float, float]:
-    """Read the events, items and training events of a range that is split."""
-    ledger = LedgerSums.read(campaign.paths.ledger(name))
-    return ledger.events.listed, ledger.items.listed, ledger.events.train

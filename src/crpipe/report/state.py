@@ -9,11 +9,10 @@ import math
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from crpipe.campaign.claims import changed_keys, data_keys_are_unused, run_may_change
+from crpipe.campaign.claims import changed_keys, data_claim, run_claim
 from crpipe.campaign.duplicates import ALLOW, find_twins
 from crpipe.campaign.ledger import Counts, LedgerSums
 from crpipe.campaign.records import BestReceipt, Receipt
@@ -21,12 +20,10 @@ from crpipe.config.plugins import called_now
 from crpipe.core.files import free_bytes, read_json_if_any, tree_bytes
 from crpipe.core.journal import METRICS_BYTES, History, attempts, histories, metric_rows, tail
 from crpipe.core.paths import BEST, DESTINATIONS, HELD_OUT, OUTLIERS, OUTLIERS_OF
-from crpipe.report.htcondor_queue import htcondor_jobs_here
+from crpipe.report.queues import jobs_here
 from crpipe.report.series import VALIDATION
-from crpipe.report.slurm_queue import jobs_here
 from crpipe.report.work_state import (
     NOT_IN_JSON,
-    Expected,
     LinkTrace,
     RangeFiles,
     State,
@@ -42,7 +39,7 @@ if TYPE_CHECKING:
     from crpipe.campaign.campaign import Campaign
     from crpipe.campaign.records import SkippedRange
     from crpipe.core.paths import Paths
-    from crpipe.report.slurm_queue import QueuedJob
+    from crpipe.report.queues import QueuedJob
 
 PACE_RANGES = 10
 _LAST_STEPS = (State.TRAINING, State.INTERRUPTED, State.FAILED)
@@ -306,7 +303,7 @@ class CampaignState:
             pace_s=range_s,
             eta_s=_eta(links, range_s),
             changed=tuple(changed_values(campaign)),
-            queue=(*jobs_here(), *htcondor_jobs_here()),
+            queue=jobs_here(),
             token=token,
             validation=LastValidation.of(paths, campaign.chain.names),
             still_trained=_still_trained(paths, chain, skipped),
@@ -362,27 +359,16 @@ def files_of(campaign: Campaign, now: float = 0.0) -> tuple[dict[str, RangeFiles
     now: what ages are counted from.
     """
     paths = campaign.paths
-    expected = Expected(campaign.data, campaign.fingerprint, campaign.has_outliers, now)
-    past = histories([*attempts(paths.data_journal()), *attempts(paths.train_journal())])
-    past = {**past, OUTLIERS: _merged(past.get(""), past.get(OUTLIERS))}
+    rows = [*attempts(paths.data_journal()), *attempts(paths.train_journal())]
+    # A verb without a range (consolidate) works on the outliers.
+    past = histories(row | {"range": OUTLIERS} if row["range"] == "" else row for row in rows)
     names = (*campaign.ranges, *([OUTLIERS] if campaign.has_outliers else []))
-    files = {name: RangeFiles(paths, name, past.get(name, History()), expected) for name in names}
+    files = {name: RangeFiles(campaign, name, past.get(name, History()), now) for name in names}
     chain = []
     for link in campaign.chain.links:
         data = tuple(files[name] for name in link.ranges or names[-1:])
-        chain.append(LinkTrace(paths, link, data, past.get(link.name, History()), expected))
+        chain.append(LinkTrace(campaign, link, data, past.get(link.name, History()), now))
     return files, chain
-
-
-def _merged(whole: History | None, outliers: History | None) -> History:
-    """Join the history of verbs without a range (consolidate) with that of training on the outliers."""
-    joined = History()
-    for past in (whole, outliers):
-        if past is not None:
-            joined.attempts |= past.attempts
-            joined.open |= past.open
-            joined.failed |= past.failed
-    return joined
 
 
 def _users(chain: Sequence[LinkTrace]) -> dict[str, list[LinkTrace]]:
@@ -425,7 +411,7 @@ def _seconds_per_range(chain: Sequence[LinkTrace]) -> float | None:
     """
     bulk = [link for link in chain if link.weight]
     done = [link for link in bulk if link.receipt is not None]
-    times = [link.paths.receipt(link.link.name).stat().st_mtime for link in done]
+    times = [link.campaign.paths.receipt(link.link.name).stat().st_mtime for link in done]
     pairs = zip(pairwise(times), done[1:], strict=True)
     gaps = [(after - before) / link.weight for (before, after), link in pairs if after > before]
     if gaps:
@@ -457,11 +443,7 @@ def changed_values(campaign: Campaign) -> Iterator[str]:
     if campaign.known_layout is None:  # which is part of the recorded keys
         return
     seen = set()
-    paths = campaign.paths
-    for path, keys, may_change in (
-        (paths.campaign(), campaign.data_keys, partial(data_keys_are_unused, paths)),
-        (paths.run_config(), campaign.run_keys, partial(run_may_change, paths)),
-    ):
+    for path, keys, _, may_change in (data_claim(campaign), run_claim(campaign)):
         recorded = read_json_if_any(path)
         changed = [] if recorded is None else changed_keys(recorded, keys)
         for name in [] if recorded is None or may_change(changed) else changed:

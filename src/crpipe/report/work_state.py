@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from crpipe.campaign.ledger import LedgerSums
 from crpipe.campaign.raw_files import CONVERTED, lease_folder
 from crpipe.campaign.records import Receipt
-from crpipe.core.causes import is_present
+from crpipe.core.causes import is_present, look_at
 from crpipe.core.journal import METRICS_BYTES, History, Row, metric_rows, tail
 from crpipe.core.lease import is_held
 from crpipe.core.paths import CONSOLIDATED, LARGE_ROLES, OUTLIERS, TRAINED_ROLES
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from crpipe.core.paths import Paths
+    from crpipe.campaign.campaign import Campaign
     from crpipe.core.ranges import ChainLink
 
 
@@ -87,50 +87,40 @@ class WorkState:
 LEASE = "lease"
 
 
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """What the files of all ranges are compared with.
+@dataclass(frozen=True)
+class RangeFiles:
+    """The files of one range, or of the outliers of all, whose shards are the consolidated ones.
 
-    data: digest of the data; fingerprint: of the training; both empty where they are unknown.
     now: the time of the report, in seconds.
     """
 
-    data: str
-    fingerprint: str
-    has_outliers: bool
-    now: float
-
-
-@dataclass(frozen=True)
-class RangeFiles:
-    """The files of one range, or of the outliers of all, whose shards are the consolidated ones."""
-
-    paths: Paths
+    campaign: Campaign
     name: str
     history: History
-    expected: Expected
+    now: float
 
     @cached_property
     def ledger(self) -> LedgerSums | None:
         """Where every event of the range went: the sums of its ledger."""
-        return LedgerSums.read_if_any(self.paths.ledger(self.name))
+        return LedgerSums.read_if_any(self.campaign.paths.ledger(self.name))
 
     @cached_property
     def shards(self) -> ShardManifest | None:
         """The manifest of the shards that the chain trains on."""
-        paths = self.paths
+        paths = self.campaign.paths
         merged = paths.outlier_manifest(CONSOLIDATED)
         return ShardManifest.read_if_any(merged if self.name == OUTLIERS else paths.shard_manifest(self.name))
 
     @property
     def is_split(self) -> bool:
         """Whether everything is there that training on the range needs."""
-        outliers = not self.expected.has_outliers or is_present(self.paths.outlier_manifest(self.name))
+        campaign = self.campaign
+        outliers = not campaign.has_outliers or is_present(campaign.paths.outlier_manifest(self.name))
         return bool(self.ledger and self.shards and outliers)
 
     def stale(self) -> bool:
         """Return whether the shards were made under another configuration."""
-        data = self.expected.data
+        data = self.campaign.data
         return bool(data) and self.shards is not None and self.shards.data != data
 
     def merged(self) -> tuple[State, str]:
@@ -142,7 +132,8 @@ class RangeFiles:
 
     def data_state(self) -> tuple[State, str, Row]:
         """Return state, verb and progress of a range that is not split yet."""
-        raw, shards = self.paths.raw(self.name), self.paths.shards(self.name)
+        paths = self.campaign.paths
+        raw, shards = paths.raw(self.name), paths.shards(self.name)
         copies = _times(raw)
         about = {"files": len(copies)} if copies else {}
         converts = "convert" in self.history.open  # a job that holds the lease of the raw copies
@@ -154,18 +145,18 @@ class RangeFiles:
         ):
             if is_held(held / LEASE) or self.history.running(verb):
                 begun = [self.history.open[verb]["time"]] if verb in self.history.open else []
-                newest = max([*begun, *_times(folder, every=True)], default=self.expected.now)
-                return state, verb, {**about, "quiet_s": max(0.0, self.expected.now - newest)}
+                newest = max([*begun, *_times(folder, every=True)], default=self.now)
+                return state, verb, {**about, "quiet_s": max(0.0, self.now - newest)}
         for verb in ("split", "convert", "stage", "list"):
             if self.history.has_failed(verb):
                 return State.FAILED, verb, about
-        if is_present(self.paths.staged(self.name)):
-            done = is_present(self.paths.converted(self.name))
+        if is_present(paths.staged(self.name)):
+            done = is_present(paths.converted(self.name))
             state, verb = (State.CONVERTED, "convert") if done else (State.STAGED, "stage")
             return State.INTERRUPTED if converts or "split" in self.history.open else state, verb, about
         if copies:
             return State.INTERRUPTED, "stage", about
-        listed = is_present(self.paths.manifest(self.name))
+        listed = is_present(paths.manifest(self.name))
         return (State.LISTED if listed else State.WAITING), "list", {}
 
     def split_columns(self) -> dict[str, Any]:
@@ -178,17 +169,9 @@ class RangeFiles:
         if self.ledger is not None:
             about["files"] = self.ledger.staged.files
             about["quarantined"] = self.ledger.quarantined
-            if self.expected.has_outliers:
+            if self.campaign.has_outliers:
                 about["outliers"] = sum(map(self.ledger.events.of, LARGE_ROLES))
         return about
-
-
-def age(path: Path, now: float) -> float | None:
-    """Return the seconds since a file was written; None when there is none."""
-    try:
-        return max(0.0, now - path.stat().st_mtime)
-    except FileNotFoundError:
-        return None
 
 
 def _times(folder: Path, *, every: bool = False) -> list[float]:
@@ -240,23 +223,26 @@ FRESH_S = 900.0
 
 @dataclass(frozen=True)
 class LinkTrace:
-    """What a link's training left behind; ``data``: the files of its ranges, or of the outliers."""
+    """What a link's training left behind; ``data``: the files of its ranges, or of the outliers.
 
-    paths: Paths
+    now: the time of the report, in seconds.
+    """
+
+    campaign: Campaign
     link: ChainLink
     data: tuple[RangeFiles, ...]
     history: History
-    expected: Expected
+    now: float
 
     @cached_property
     def receipt(self) -> Receipt | None:
         """The receipt of the finished training."""
-        return Receipt.read_if_any(self.paths.receipt(self.link.name))
+        return Receipt.read_if_any(self.campaign.paths.receipt(self.link.name))
 
     @cached_property
     def metrics(self) -> list[Row]:
         """The last rows that the training wrote."""
-        return metric_rows(tail(self.paths.store(self.link.name) / "metrics.jsonl", METRICS_BYTES))
+        return metric_rows(tail(self.campaign.paths.store(self.link.name) / "metrics.jsonl", METRICS_BYTES))
 
     @property
     def weight(self) -> int:
@@ -286,9 +272,10 @@ class LinkTrace:
             return State.TRAINED, "train", {"step": self.receipt.step}
         if before[0] not in (State.SPLIT, State.CONSOLIDATED):
             return *before, {}
-        store = self.paths.store(self.link.name)
+        store = self.campaign.paths.store(self.link.name)
         progress = training_progress(self.metrics)
-        quiet = age(store / "metrics.jsonl", self.expected.now)
+        status = look_at(store / "metrics.jsonl")
+        quiet = None if status is None else max(0.0, self.now - status.st_mtime)
         young = quiet is not None and quiet < FRESH_S
         if is_held(store / LEASE) or (young and self.history.running("train")):
             return State.TRAINING, "train", {**progress, "quiet_s": quiet}
@@ -302,11 +289,11 @@ class LinkTrace:
 
     def stale(self) -> bool:
         """Return whether its shards or its receipt are those of another configuration."""
-        if not self.expected.data:
+        campaign, receipt = self.campaign, self.receipt
+        if not campaign.data:
             return False
-        receipt = self.receipt
         other = receipt is not None and (
-            receipt.fingerprint != self.expected.fingerprint or receipt.ranges != self.link.ranges
+            receipt.fingerprint != campaign.fingerprint or receipt.ranges != self.link.ranges
         )
         return other or any(files.stale() for files in self.data)
 

@@ -122,7 +122,7 @@ def _restore(manifest: Path, finished: SplitRecord) -> bool:
     if is_present(manifest) or not is_present(kept):
         return False
     try:
-        if finished.differs(read_manifest(kept)):
+        if finished.changes(read_manifest(kept)):
             return False
     except DataError:
         return False

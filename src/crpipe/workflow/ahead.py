@@ -22,7 +22,8 @@ from crpipe.core.paths import CONSOLIDATED, OUTLIERS
 from crpipe.core.ranges import Range
 from crpipe.core.signals import STOP_SIGNALS
 from crpipe.core.text import counted, duration, printable
-from crpipe.report.gallery import SUFFIXES, gather
+from crpipe.report.figure_context import FORMATS
+from crpipe.report.gallery import gather
 from crpipe.source.listing import take_files
 from crpipe.source.range_files import SourceFiles, are_copied
 from crpipe.source.retries import Deadline
@@ -87,11 +88,11 @@ def _of_results(campaign: Campaign, wanted: Collection[str]) -> Iterator[Command
         yield Command(("evaluate", name), _log(campaign, "evaluate", name), outputs)
     figures, logs = campaign.paths.figures(), campaign.paths.run_dir() / "logs"
     if "progress" in wanted:
-        files = tuple(figures / f"progress{kind}" for kind in SUFFIXES)
+        files = tuple(figures / f"progress{kind}" for kind in FORMATS)
         yield Command(("figures", "--progress"), logs / "progress.log", files)
     if "all" in wanted:
         plots = "multiplicity", "losses", "gradients", "throughput"
-        files = tuple(figures / f"{name}{kind}" for name in plots for kind in SUFFIXES)
+        files = tuple(figures / f"{name}{kind}" for name in plots for kind in FORMATS)
         yield Command(("figures",), logs / "figures.log", files)
         yield Command((GALLERY,), logs / f"{GALLERY}.log", (figures / "evaluation",))
 

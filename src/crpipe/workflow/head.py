@@ -22,8 +22,7 @@ from crpipe.core.paths import OUTLIERS
 from crpipe.core.signals import HEAD_SIGNALS, StopRequest
 from crpipe.core.text import printable
 from crpipe.report.failures import explain
-from crpipe.report.htcondor_queue import ask_htcondor, has_htcondor
-from crpipe.report.slurm_queue import ask_slurm, has_slurm
+from crpipe.report.queues import QUEUES
 from crpipe.workflow.monitor import RUN
 
 if TYPE_CHECKING:
@@ -211,10 +210,6 @@ def refused_write(folders: Iterable[Path]) -> MachineError | None:
 PATIENCE_S = 60.0  # for one answer of squeue
 ASK_AGAIN_S = 20.0
 CHECK_S = 2.0
-_QUEUES = {
-    "Slurm": (has_slurm, ask_slurm, "scancel"),
-    "HTCondor": (has_htcondor, ask_htcondor, "condor_rm"),
-}
 
 
 def cancel_orphans(own_job: str, say: Callable[[str], None]) -> None:
@@ -223,7 +218,7 @@ def cancel_orphans(own_job: str, say: Callable[[str], None]) -> None:
     They take a snapshot, and their range resumes. None may be left: a job that ends after its successor would
     delete the successor's outputs. ``own_job``: the id of the job in which this workflow runs, or "".
     """
-    for queue, (_, _, program) in _QUEUES.items():
+    for queue, (_, _, program) in QUEUES.items():
         orphans = _left_in(queue, own_job, say)
         if orphans:
             say(f"A workflow in this directory was killed: cancelling its {queue} jobs {' '.join(orphans)}.")
@@ -236,12 +231,12 @@ def cancel_orphans(own_job: str, say: Callable[[str], None]) -> None:
 
 def jobs_left(own_job: str, say: Callable[[str], None]) -> list[str]:
     """List the ids of this directory's live jobs in a cluster's queue, without the Slurm job ``own_job``."""
-    return [number for queue in _QUEUES for number in _left_in(queue, own_job, say)]
+    return [number for queue in QUEUES for number in _left_in(queue, own_job, say)]
 
 
 def _left_in(queue: str, own_job: str, say: Callable[[str], None]) -> list[str]:
     """List the ids of the live jobs in one queue; ask until it answers."""
-    has_queue, ask, _ = _QUEUES[queue]
+    has_queue, ask, _ = QUEUES[queue]
     if not has_queue():
         return []
     while True:

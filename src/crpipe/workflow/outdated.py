@@ -52,7 +52,7 @@ def _ranges(campaign: Campaign) -> Iterator[Path]:
             yield record.ledger
         elif _changed_after(record.listing, record.ledger):
             with contextlib.suppress(DataError):
-                if record.differs(read_manifest(record.listing)):
+                if record.changes(read_manifest(record.listing)):
                     yield record.ledger
 
 

@@ -5,9 +5,7 @@ import sys
 
 import pytest
 
-
-def gather(source, target):
-    subprocess.run([sys.executable, "-m", "crpipe.report.gallery", source, target], check=True)
+from crpipe.report.gallery import gather
 
 
 @pytest.fixture
@@ -21,8 +19,9 @@ def evaluation(tmp_path):
 def test_figures_are_copied_and_nothing_else(evaluation, tmp_path):
     (evaluation / "energy.svg").write_text("<svg/>")
     (evaluation / "floor" / "energy.svg").write_text("<svg/>")
-    gather(evaluation, tmp_path / "figures" / "evaluation")
-    (copied,) = (tmp_path / "figures" / "evaluation").iterdir()
+    target = tmp_path / "figures" / "evaluation"
+    subprocess.run([sys.executable, "-m", "crpipe.report.gallery", evaluation, target], check=True)
+    (copied,) = target.iterdir()
     assert (copied.name, copied.read_text()) == ("energy.svg", "<svg/>")
 
 

@@ -83,8 +83,7 @@ def test_benchmarks_are_summed_by_rule(files):
         path.write_text(f"s\th:m:s\tmax_rss\n{seconds}\t0:00\t{memory}\n")
     (files.paths.run_dir() / "benchmarks").mkdir(parents=True)
     (files.paths.run_dir() / "benchmarks" / "figures.tsv").write_text("s\tmax_rss\ncut")
-    (usage,) = usage_of(files.paths)
-    assert usage.cells() == ["split", "3", "15 s", "4 s", "9 s", "300 MiB"]
+    assert usage_of(files.paths) == [["split", "3", "15 s", "4 s", "9 s", "300 MiB"]]
 
 
 @pytest.fixture

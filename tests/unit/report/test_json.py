@@ -17,7 +17,7 @@ from crpipe.report.compare import compared_tables, read_runs, render_tables
 from crpipe.report.estimates import SourceLook
 from crpipe.report.notify import subject_of
 from crpipe.report.plan import describe_plan
-from crpipe.report.slurm_queue import QueuedJob
+from crpipe.report.queues import QueuedJob
 from crpipe.report.state import LastValidation, SourceToken
 from crpipe.report.status import render_status, status_json
 from crpipe.report.summary import render_summary, summary_json

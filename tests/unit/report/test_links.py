@@ -11,7 +11,6 @@ from crpipe.core.lease import lease
 from crpipe.report.evaluations import evaluations
 from crpipe.report.notify import subject_of
 from crpipe.report.page import render_page
-from crpipe.report.plan import count_jobs
 from crpipe.report.series import chain_rows
 from crpipe.report.status import render_status, status_json
 from crpipe.report.summary import render_summary
@@ -149,8 +148,8 @@ def test_the_summary_shows_why_a_link_ended_and_its_best_checkpoint(files):
 
 
 def test_plan_series_and_evaluations_follow_the_links(files):
-    assert count_jobs(files.campaign)["train"] == (8, 2)
-    assert count_jobs(files.campaign)["split"] == (8, 6)
+    assert files.plan().jobs["train"] == (8, 2)
+    assert files.plan().jobs["split"] == (8, 6)
     assert [row["range"] for row in chain_rows(files.campaign)][:: STEPS // 20] == [FIRST, SECOND, THIRD]
     files.evaluated(f"{FIRST}.2", {"w1_time": 1.0})
     files.evaluated(SECOND, {"w1_time": 2.0})

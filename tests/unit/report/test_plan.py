@@ -8,7 +8,8 @@ from crpipe.core.files import read_json, write_json
 from crpipe.core.lease import Mount
 from crpipe.report import plan
 from crpipe.report.estimates import Ratios, measure_ratios, peak_disk
-from crpipe.report.plan import count_jobs, render_plan
+from crpipe.report.plan import render_plan
+from crpipe.report.state import files_of
 from crpipe.report.work_state import State
 
 RAW = 10 * (40 << 20)  # of one range
@@ -76,9 +77,9 @@ def test_the_peak_counts_ranges_staged_ahead_and_the_shards_of_all(tmp_path):
 def test_ratios_are_measured_in_the_ranges_that_are_split(tmp_path):
     files = CampaignFiles(tmp_path, ranges=4)
     files.claim()
-    assert measure_ratios(files.campaign) == Ratios()
+    assert measure_ratios(files.campaign, files_of(files.campaign)[0]) == Ratios()
     files.split(0)
-    found = measure_ratios(files.campaign)
+    found = measure_ratios(files.campaign, files_of(files.campaign)[0])
     # The fixture's shards take 100 bytes an event in each of two files.
     assert found.shards == pytest.approx((EVENTS + 0) * 200 / RAW)
     assert found.outliers == pytest.approx(100 * 200 / RAW)
@@ -134,7 +135,7 @@ def test_locks_that_may_hold_within_one_host_are_warned_about(tmp_path, monkeypa
 
 
 def done(files):
-    return {rule: done for rule, (_, done) in count_jobs(files.campaign).items()}
+    return {rule: done for rule, (_, done) in files.plan().jobs.items()}
 
 
 def test_what_is_made_under_this_configuration_is_done(tmp_path):
@@ -142,7 +143,7 @@ def test_what_is_made_under_this_configuration_is_done(tmp_path):
     files.claim()
     for index in range(2):
         files.trained(files.split(index))
-    assert count_jobs(files.campaign)["train"] == (3, 2)
+    assert files.plan().jobs["train"] == (3, 2)
     assert done(files) == {
         "list": 2,
         "stage": 2,

@@ -30,7 +30,7 @@ from crpipe.core.errors import (
 from crpipe.core.journal import Journal
 from crpipe.core.text import NullProgress
 from crpipe.report.plan import count_jobs
-from crpipe.report.state import CampaignState
+from crpipe.report.state import CampaignState, files_of
 from crpipe.setup.preview import look_at_source
 from crpipe.source.convert import convert_range
 from crpipe.source.listing import list_range
@@ -153,7 +153,7 @@ def test_the_state_of_a_range_and_its_check_know_the_step(made):
     campaign.convert()
     journal("finished")
     assert looked() == ("converted", 4, f"converted, {whole}")
-    assert count_jobs(campaign.campaign)["convert"] == (1, 1)
+    assert count_jobs(campaign.campaign, *files_of(campaign.campaign))["convert"] == (1, 1)
     output = campaign.outputs()["b.raw.parquet"]
     output.write_bytes(output.read_bytes()[:-1])
     (wrong,) = [each for each in checked().errors if each.path == str(output)]

@@ -15,8 +15,7 @@ from crpipe.core import lease
 from crpipe.core.errors import ConfigError, DiskError, LeaseError
 from crpipe.core.lease import Mount
 from crpipe.core.paths import Paths
-from crpipe.report.htcondor_queue import LOG
-from crpipe.report.slurm_queue import LOGS
+from crpipe.report.queues import HTCONDOR_LOG, SLURM_LOGS
 from crpipe.workflow import head
 from crpipe.workflow.head import (
     cancel_orphans,
@@ -232,7 +231,7 @@ def queue(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(head, "ASK_AGAIN_S", 0.0)
     monkeypatch.setattr(head, "CHECK_S", 0.0)
-    LOGS.mkdir(parents=True)
+    SLURM_LOGS.mkdir(parents=True)
     for name in ("queue", "down"):
         (tmp_path / name).mkdir()
     put_programs(tmp_path / "bin", monkeypatch, squeue=SQUEUE, scancel=SCANCEL)
@@ -250,12 +249,10 @@ def test_orphans_are_cancelled_and_gone_before_anything_else_begins(queue, tmp_p
 
 
 def test_orphans_in_another_queue_are_cancelled_there(queue, tmp_path, monkeypatch):
-    rows = [
-        {"ClusterId": 9, "JobStatus": 2, "JobBatchName": "train-1", "Iwd": str(tmp_path), "UserLog": str(LOG)}
-    ]
-    LOG.parent.mkdir(parents=True)
-    LOG.touch()
-    (tmp_path / "answer").write_text(json.dumps(rows))
+    row = {"ClusterId": 9, "JobStatus": 2, "JobBatchName": "train-1", "Iwd": str(tmp_path)}
+    HTCONDOR_LOG.parent.mkdir(parents=True)
+    HTCONDOR_LOG.touch()
+    (tmp_path / "answer").write_text(json.dumps([{**row, "UserLog": str(HTCONDOR_LOG)}]))
     answers = {"squeue": "exit 0\n", "condor_q": "cat answer\n", "condor_rm": CONDOR_RM}
     put_programs(tmp_path / "others", monkeypatch, **answers)
     said = []
