@@ -27,11 +27,11 @@ from crpipe.config.combinations import (
 )
 from crpipe.config.keys import Section, key
 from crpipe.config.plugins import (
+    CALLED_NOW,
     WRITTEN_AS,
     free_options,
     is_installed,
     later_options,
-    names_before,
     options_class,
     renamed,
 )
@@ -128,7 +128,7 @@ def _nearest(parts: list[str], model: type[BaseModel], prefix: str) -> str:
         parent = parent.model_fields[part].annotation
     section = ".".join(parts[:-1])
     names = {name: f"{section}.{name}".lstrip(".") for name in parent.model_fields}
-    before = {name: new for name, new in names_before().items() if name.rpartition(".")[0] == section}
+    before = {name: new for name, new in CALLED_NOW.items() if name.rpartition(".")[0] == section}
     names = {old.rpartition(".")[2]: new for old, new in before.items()} | names
     near = difflib.get_close_matches(parts[-1], list(names), n=1, cutoff=0.4)
     return f"; did you mean {prefix}{names[near[0]]}?" if near else ""

@@ -165,15 +165,10 @@ def gather_items(view: pa.Array, index: NDArray[np.integer[Any]], columns: int) 
     # pa.array would import pandas to look at the index: a quarter of a second of every process.
     buffer = pa.py_buffer(np.ascontiguousarray(index, np.int64))
     gathered = view.take(pa.Array.from_buffers(pa.int64(), len(index), [None, buffer]))
-    return items_of(gathered, columns)
-
-
-def items_of(view: pa.Array, columns: int) -> NDArray[np.float32]:
-    """Undo ``item_view`` on the contiguous result of a gather: [M, columns] float32."""
-    buffer = view.buffers()[2]
-    if buffer is None or buffer.size == 0:
+    values = gathered.buffers()[2]
+    if values is None or values.size == 0:
         return np.zeros((0, columns), np.float32)
-    return np.frombuffer(buffer, np.float32).reshape(-1, columns)
+    return np.frombuffer(values, np.float32).reshape(-1, columns)
 
 
 def concatenate(parts: Sequence[Events], items: NDArray[np.float32] | None = None) -> Events:
