@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
+    from crpipe.campaign.campaign import Campaign, LayoutFrom
     from crpipe.config.loading import Config, Options
 
 # A verb pays for its own libraries only, and so does the completion of a word.
@@ -136,6 +137,13 @@ class Settings:
     def config_files(cls) -> tuple[Path, ...]:
         """List the configuration files, weakest first."""
         return config_files(cls.files)
+
+
+def opened(config: Config, layout: LayoutFrom = "reader") -> Campaign:
+    """Open the campaign of a configuration."""
+    from crpipe.campaign.campaign import Campaign
+
+    return Campaign.open(config, layout)
 
 
 def _unnamed() -> str:
