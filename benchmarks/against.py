@@ -10,18 +10,16 @@ the two take turns. A row ends when the 95 % interval of the median ratio of the
 # ruff: noqa: PLC0415 - a work imports what it needs alone
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import peers, table
-from benchmarks.runner import ROOT, Side, Turn, ratios, take_turns
+from benchmarks.runner import ROOT, Side, ratios, take_turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,31 +89,6 @@ def side(name: str) -> Callable[[], object]:
     return quiet
 
 
-@dataclass
-class Earlier(Side):
-    """A checkout from before the runner: its ``against.py --serve`` answers each name with CPU seconds."""
-
-    def _start(self) -> None:
-        paths = [str(self.root / "src"), str(self.root / "benchmarks")]
-        environment = os.environ | ONE | {"PYTHONPATH": ":".join(paths)}
-        words = [sys.executable, str(self.root / "benchmarks" / "against.py"), "--serve"]
-        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        self.processes.append(subprocess.Popen(words, env=environment, **pipes))
-
-    def turn(self) -> Turn:
-        """Run the named work."""
-        if not self.processes:
-            self._start()
-        (process,) = self.processes
-        assert process.stdin is not None
-        assert process.stdout is not None
-        print(self.work, file=process.stdin, flush=True)
-        line = process.stdout.readline()
-        if not line:
-            raise SystemExit(f"{self.root}: {self.work}: the process ended with {process.wait()}")
-        return Turn(0.0, user=float(json.loads(line)))
-
-
 def against(run: Run, *, only: tuple[str, ...] = tuple(WORKS), rounds: int = 25, width: float = 0.02) -> None:
     """Compare each piece of work with the commit or checkout that ``--peer before=`` names."""
     place = run.given.get(BEFORE)
@@ -125,11 +98,8 @@ def against(run: Run, *, only: tuple[str, ...] = tuple(WORKS), rounds: int = 25,
     rows = []
     for name in only:
         given: dict[str, Any] = {"arguments": {"name": name}, "environment": ONE}
-        sides = [Side("here", f"{__name__}:side", **given)]
-        if (other / "benchmarks" / "worker.py").exists():
-            sides.append(Side(BEFORE, f"{__name__}:side", root=other, **given))
-        else:
-            sides.append(Earlier(BEFORE, name, root=other))
+        work = f"{__name__}:side"
+        sides = [Side("here", work, **given), Side(BEFORE, work, root=other, **given)]
         take_turns(sides, rounds, width=width)
         found = ratios(sides[0], sides[1], "cpu")
         low, high = table.interval(found)

@@ -3,7 +3,6 @@
 The only module here that knows how crpipe's steps are called.
 """
 
-# ruff: noqa: PLC0415 - whoever runs verbs alone imports no pyarrow
 from __future__ import annotations
 
 import json
@@ -17,12 +16,21 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from crpipe.campaign.campaign import Campaign
+from crpipe.check.check import check as check_campaign
+from crpipe.check.check import open_files
 from crpipe.config.loading import load_config
+from crpipe.core.paths import MANIFEST
+from crpipe.core.text import NullProgress
+from crpipe.source.listing import list_range
+from crpipe.source.side_tables import stage_tables
+from crpipe.source.stage import stage_range
+from crpipe.split.outliers import consolidate_outliers
+from crpipe.split.split import split_range
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from crpipe.campaign.campaign import Campaign
     from crpipe.config.loading import Config
 
 ROOT = Path(__file__).parents[1]
@@ -46,77 +54,57 @@ def configured(settings: Mapping[str, object]) -> Config:
 
 def opened(config: Config) -> Campaign:
     """Open the campaign of a configuration."""
-    from crpipe.campaign.campaign import Campaign
-
     return Campaign.open(config)
-
-
-def tables(config: Config) -> None:
-    """Stage the side tables."""
-    from crpipe.core.text import NullProgress
-    from crpipe.source.side_tables import stage_tables
-
-    stage_tables(opened(config), NullProgress())
 
 
 def list_files(config: Config, name: str) -> None:
     """List a range."""
-    from crpipe.core.text import NullProgress
-    from crpipe.source.listing import list_range
-
     list_range(opened(config), name, NullProgress())
 
 
 def stage(config: Config, name: str) -> None:
     """Stage a range that is listed."""
-    from crpipe.core.text import NullProgress
-    from crpipe.source.stage import stage_range
-
     stage_range(opened(config), name, NullProgress())
 
 
 def split(campaign: Campaign, name: str) -> None:
     """Split a range that is staged."""
-    from crpipe.core.text import NullProgress
-    from crpipe.split.split import split_range
-
     split_range(campaign, name, NullProgress())
 
 
 def consolidate(campaign: Campaign) -> None:
     """Merge the outliers of all ranges."""
-    from crpipe.core.text import NullProgress
-    from crpipe.split.outliers import consolidate_outliers
-
     consolidate_outliers(campaign, NullProgress())
 
 
 def check(config: Config, jobs: int) -> tuple[list[Any], int]:
     """Check a campaign; return what was found, and the bytes that were read."""
-    from crpipe.check.check import check as check_campaign
-    from crpipe.check.check import open_files
-    from crpipe.core.text import NullProgress
-
     report = check_campaign(open_files(config), (), NullProgress(), processes=jobs)
-    return list(report.findings), report.counts["bytes"]
+    return report.errors, report.counts["bytes"]
+
+
+def stage_all(config: Config) -> list[str]:
+    """Stage the side tables, list and stage all ranges; return their names."""
+    stage_tables(opened(config), NullProgress())
+    names = [str(name) for name in config.all_ranges()]
+    for name in names:
+        list_files(config, name)
+        stage(config, name)
+    return names
 
 
 def split_all(config: Config) -> list[Path]:
     """List, stage and split all ranges, unless they are; return the folders of their shards."""
-    names = [str(name) for name in config.all_ranges()]
-    folders = [config.paths().shards(name) for name in names]
-    if not all((folder / "manifest.json").exists() for folder in folders):
-        tables(config)
-        for name in names:
-            list_files(config, name)
-            stage(config, name)
+    folders = [config.paths().shards(str(name)) for name in config.all_ranges()]
+    if not all((folder / MANIFEST).exists() for folder in folders):
+        for name in stage_all(config):
             split(opened(config), name)
     return folders
 
 
 def call(words: list[str]) -> None:
     """Run a verb in this process."""
-    from crpipe.cli.app import main
+    from crpipe.cli.app import main  # noqa: PLC0415 - who calls no verb needs no command line
 
     before, sys.argv = sys.argv, ["crpipe", *words]
     try:

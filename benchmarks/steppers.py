@@ -4,38 +4,57 @@ from __future__ import annotations
 
 import itertools
 from contextlib import closing
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from benchmarks.runner import Side
 from benchmarks.table import show
 from crpipe.config.loading import validate
+from crpipe.core.paths import MANIFEST
+from crpipe.events import shard_writer as writer
+from crpipe.events.shard_records import ShardManifest
 from crpipe.loading.loader import Loader
 from crpipe.train.meter import Meter
 from crpipe.train.ranks import World
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper
-from crpipe.train.workload import build_workload
+from crpipe.train.workload import open_workload
+from crpipe.workloads.muons.layout import BUNDLES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
-    from benchmarks.runner import Run, Side
+    from benchmarks.runner import Run
     from crpipe.config.loading import Config
+    from crpipe.events.batch import Events
 
 MUON_GAN = "crpipe.workloads.muons:MuonGan"
 
 
-def stepper_of(tree: Mapping[str, Any], world: World | torch.device, seed: int = 1) -> tuple[Config, Stepper]:
+def stepper_of(
+    tree: Mapping[str, Any],
+    world: World | torch.device,
+    seed: int = 1,
+    tables: Mapping[str, Path] = MappingProxyType({}),
+) -> tuple[Config, Stepper]:
     """Build a workload with fresh weights, and what trains it; without another name it is MuonGan."""
     if isinstance(world, torch.device):
         world = World(0, 1, world)
     config = validate(dict(tree) | {"train": {"workload": MUON_GAN, **tree.get("train", {})}})
-    workload = build_workload(config.train.workload, config.options())
+    workload = open_workload(config.train.workload, config.options(), tables)
     torch.manual_seed(seed)
     state = TrainState(workload.model(), workload.phases(), seed, world.device)
     return config, Stepper(config.train, config.load, workload, state, world, Meter(world.device))
+
+
+def write_shard(folder: Path, parts: Iterable[Events]) -> None:
+    """Write one shard of bundles to train on, a row group for each part, and its manifest."""
+    entry = writer.write_shard(folder, "train-00000", "train", BUNDLES, parts)
+    manifest = ShardManifest(range="", data="", threshold=0, layout=BUNDLES.describe(), shards=(entry,))
+    manifest.write(folder / MANIFEST)
 
 
 def batches_of(shards: Path | list[Path], batch_events: int, count: int) -> list[Any]:
@@ -82,6 +101,21 @@ def in_turn(
         return answer | {"mib": (torch.cuda.max_memory_allocated() - before) / 2**20}
 
     return work
+
+
+def step_sides(
+    work: str, given: Mapping[str, Any], threads: int, clone: Path | None, dropouts: Mapping[str, float]
+) -> list[Side]:
+    """Describe the processes that take the same steps: crpipe, and a peer with each ``dropout`` by its name.
+
+    threads: of torch; 0: its own choice.
+    """
+    more = {"environment": {"OMP_NUM_THREADS": str(threads)} if threads else {}}
+    peers = [
+        Side(name, work, {**given, "dropout": dropout}, path=str(clone), **more)
+        for name, dropout in (dropouts.items() if clone else ())
+    ]
+    return [Side("crpipe", work, given, **more), *peers]
 
 
 def step_table(run: Run, title: str, sides: list[Side], batch: int, per_turn: int, goal: float) -> None:

@@ -75,18 +75,12 @@ def measure_loaders(run: Run, raw: Path, rounds: int) -> None:
     show(title, ["", "events/s", "CPU µs an event", "best crpipe is faster by"], rows)
 
 
-def step_sides(
-    clone: Path | None, raw: Path, size: str, *, threads: int = 0, peer: bool = True, **given: Any
-) -> list[Side]:
+def step_sides(clone: Path | None, raw: Path, size: str, *, threads: int = 0, **given: Any) -> list[Side]:
     """Describe the processes that train on the same batches."""
     place = {"shards": data.shards(raw), "geometry": raw / "sensor_geometry.csv", "size": size, **given}
-    more = {"environment": {"OMP_NUM_THREADS": str(threads)} if threads else {}}
-    work = "benchmarks.direction.steps:side"
-    sides = [Side("crpipe", work, place, **more)]
-    for dropout in (0.0, 0.1) if clone and peer else ():
-        name, path = f"iceaggr, dropout {dropout:g}", str((clone or raw) / "src")
-        sides.append(Side(name, work, place | {"dropout": dropout}, path=path, **more))
-    return sides
+    dropouts = {f"iceaggr, dropout {dropout:g}": dropout for dropout in (0.0, 0.1)}
+    path = clone / "src" if clone else None
+    return steppers.step_sides("benchmarks.direction.steps:side", place, threads, path, dropouts)
 
 
 def direction(

@@ -25,14 +25,14 @@ def crpipe(folder: Path, geometry: Path, collate: str, workers: int) -> Epoch:
     import numpy as np
     import torch
 
-    from crpipe.config.sections import LoadSection
+    from crpipe.config.loading import validate
     from crpipe.loading.loader import Loader
     from crpipe.loading.microbatch import micro_batches
     from crpipe.workloads.direction import FlatTransformer, FlatTransformerOptions
 
     workload = FlatTransformer(FlatTransformerOptions(pulses_per_dom=PULSES, max_doms=DOMS))
     workload.use({"geometry": geometry})
-    load = LoadSection(batch_events=BATCH)
+    load = validate({"load": {"batch_size": BATCH}}).load
     numbers = iter(range(1 << 30))
 
     def variable(pair: Any) -> Any:

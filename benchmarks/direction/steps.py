@@ -16,18 +16,13 @@ import torch
 
 from benchmarks import steppers
 from benchmarks.direction.loaders import DOMS, PULSES
-from crpipe.config.sections import LoadSection, TrainSection
-from crpipe.train.meter import Meter
-from crpipe.train.ranks import World
-from crpipe.train.state import TrainState
-from crpipe.train.step import Stepper
-from crpipe.workloads.direction import FlatTransformer, FlatTransformerOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Literal
 
     from crpipe.events.batch import Cursor, Events
+    from crpipe.train.step import Stepper
 
     Group = tuple[Events, Cursor]
     Precision = Literal["float32", "bfloat16", "float16"]
@@ -55,17 +50,14 @@ def prepare(
     device: str = "cpu",
     doms: int = DOMS,
     precision: Precision = "float32",
-) -> tuple[FlatTransformer, Stepper]:
-    """Build the workload and what trains it; doms: most sensors in an event."""
-    options = FlatTransformerOptions(pulses_per_dom=PULSES, max_doms=doms, learning_rate=RATE, **SIZES[size])
-    workload = FlatTransformer(options)
-    workload.use({"geometry": geometry})
-    torch.manual_seed(1)
-    place = torch.device(device)
-    state = TrainState(workload.model(), workload.phases(), 1, place)
-    load = LoadSection(batch_size=batch_events, max_items=2_000_000)
-    train = TrainSection(precision=precision)
-    return workload, Stepper(train, load, workload, state, World(0, 1, place), Meter(place))
+) -> Stepper:
+    """Build what trains crpipe's network; doms: most sensors in an event."""
+    tree = {
+        "train": {"workload": "crpipe.workloads.direction:FlatTransformer", "precision": precision},
+        "load": {"batch_size": batch_events, "max_items": 2_000_000},
+        "model": {"pulses_per_dom": PULSES, "max_doms": doms, "learning_rate": RATE, **SIZES[size]},
+    }
+    return steppers.stepper_of(tree, torch.device(device), tables={"geometry": geometry})[1]
 
 
 def theirs(
@@ -142,7 +134,7 @@ def side(
     if dropout is not None:
         model, steps, share = theirs(Path(geometry), size, dropout, groups, device, doms)
         return steppers.in_turn(steps, {"weights": steppers.weights(model), "padding": share}, device)
-    _, stepper = prepare(Path(geometry), size, batch, device=device, doms=doms, precision=precision)
+    stepper = prepare(Path(geometry), size, batch, device=device, doms=doms, precision=precision)
     padding = [made["cut"][0].item() for group in groups for made, _ in stepper.collate_ahead(group, (1,))[2]]
     answer = {"weights": steppers.weights(stepper.state.model), "padding": statistics.mean(padding)}
     return steppers.in_turn(steppers.prepared_steps(stepper, groups), answer, device)

@@ -38,8 +38,8 @@ def direction(run: Run, *, device: str = "cuda", small: bool = False) -> None:
     for size, doms in itertools.product(list(SIZES)[: 1 if small else 2], (128, 256)):
         for precision in PRECISIONS:
             given: dict[str, Any] = {"device": device, "doms": doms, "precision": precision, "batch": batch}
-            peer = precision == "float32"
-            sides = direction_benchmark.step_sides(clone, raw, size, peer=peer, **given)
+            peer = clone if precision == "float32" else None
+            sides = direction_benchmark.step_sides(peer, raw, size, **given)
             take_turns(sides, 1 if small else 5)
             what = f"{size} weights, at most {doms} sensors, {precision}"
             note_steps(run, what, sides, GROUPS * batch)
@@ -55,7 +55,8 @@ def xec(run: Run, *, device: str = "cuda", small: bool = False) -> None:
     clone = run.peer("xec-ml-wl")
     for precision in PRECISIONS:
         given: dict[str, Any] = {"device": device, "precision": precision, "batch": batch, "steps": 2}
-        sides = benchmark.step_sides(clone, raw, size, peer=precision == "float32", **given)
+        peer = clone if precision == "float32" else None
+        sides = benchmark.step_sides(peer, raw, size, **given)
         take_turns(sides, 2 if small else 5)
         note_steps(run, f"{size} weights, batch of {batch}, {precision}", sides, 2 * batch)
 

@@ -19,15 +19,12 @@ from torch.autograd import DeviceType  # type: ignore[attr-defined]  # it is in 
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.muons import training
-from benchmarks.steppers import stepper_of
+from benchmarks.steppers import stepper_of, write_shard
 from crpipe.events.batch import Cursor
-from crpipe.events.shard_records import ShardManifest
-from crpipe.events.shard_writer import write_shard
 from crpipe.loading.loader import Loader
 from crpipe.train.meter import GpuSampler
 from crpipe.train.ranks import World
 from crpipe.train.step import compile_modules
-from crpipe.workloads.muons.layout import BUNDLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -135,9 +132,7 @@ def shards(folder: Path, setting: Setting) -> Path:
     if not (target / "manifest.json").exists():
         target.mkdir(parents=True, exist_ok=True)
         parts = (training.make_events(setting, seed) for seed in range(1, 1 + BATCHES))
-        entry = write_shard(target, "train-00000", "train", BUNDLES, parts)
-        manifest = ShardManifest(range="", data="", threshold=0, layout=BUNDLES.describe(), shards=(entry,))
-        manifest.write(target / "manifest.json")
+        write_shard(target, parts)
     return target
 
 

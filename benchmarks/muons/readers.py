@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import json
 import sys
 from typing import TYPE_CHECKING
 
@@ -17,11 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
+from benchmarks import steppers
 from benchmarks.muons.events import BATCH, Batch, collate, primaries, samples
-from crpipe.core.files import sha256
 from crpipe.events.batch import Events, offsets
 from crpipe.loading.loader import Loader
-from crpipe.workloads.muons.layout import BUNDLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,40 +56,13 @@ def copy_arrays(folder: Path) -> Iterator[Batch]:
         yield Batch(*(torch.from_numpy(np.array(part)) for part in parts))
 
 
-def _table(columns: dict[str, np.ndarray]) -> pa.Table:
-    fields = [
-        pa.field(name, pa.from_numpy_dtype(column.dtype), nullable=False) for name, column in columns.items()
-    ]
-    return pa.table(
-        [pa.array(np.ascontiguousarray(column)) for column in columns.values()], pa.schema(fields)
-    )
-
-
 def write_shard(folder: Path, events: Events) -> None:
-    """One shard as the split writes it, shuffled events in aligned row groups, and its manifest."""
+    """One shard, shuffled events in row groups, and its manifest."""
     source = np.arange(len(events), dtype=np.uint32)
-    columns = events.columns | {
-        "multiplicity": events.multiplicity,
-        "source_file": source,
-        "source_row": source,
-    }
-    items = {field.name: events.items[:, column] for column, field in enumerate(BUNDLES.items)}
-    ends = events.offsets()
-    tables = {"events": _table(columns), "muons": _table(items)}
-    paths = {part: folder / f"train-00000.{part}.parquet" for part in tables}
-    with contextlib.ExitStack() as stack:
-        writers = {
-            part: stack.enter_context(pq.ParquetWriter(paths[part], table.schema, **PARQUET))
-            for part, table in tables.items()
-        }
-        for low in range(0, len(events), ROW_GROUP):
-            high = min(low + ROW_GROUP, len(events))
-            writers["events"].write_table(tables["events"][low:high], row_group_size=1 << 26)
-            writers["muons"].write_table(tables["muons"][ends[low] : ends[high]], row_group_size=1 << 26)
-    files = {part: {"size": path.stat().st_size, "sha256": sha256(path)} for part, path in paths.items()}
-    shard = {"name": "train-00000", "role": "train", "events": len(events), "items": int(ends[-1])}
-    head = {"range": "", "data": "", "threshold": 0, "layout": BUNDLES.describe()}
-    (folder / "manifest.json").write_text(json.dumps(head | {"shards": [shard | {"files": files}]}))
+    columns = {**events.columns, "source_file": source, "source_row": source}
+    whole = Events(columns, events.multiplicity, events.items)
+    parts = (whole.part(low, min(low + ROW_GROUP, len(whole))) for low in range(0, len(whole), ROW_GROUP))
+    steppers.write_shard(folder, parts)
 
 
 def read_crpipe(folder: Path) -> Iterator[Batch]:

@@ -93,17 +93,11 @@ def measure_loaders(run: Run, raw: Path, batches: tuple[int, ...], rounds: int) 
         show(f"loader, batches of {batch}", head, rows)
 
 
-def step_sides(
-    clone: Path | None, raw: Path, size: str, *, threads: int = 0, peer: bool = True, **given: Any
-) -> list[Side]:
+def step_sides(clone: Path | None, raw: Path, size: str, *, threads: int = 0, **given: Any) -> list[Side]:
     """Describe the processes that train on the same batches."""
     data.shards(raw)
-    more = {"environment": {"OMP_NUM_THREADS": str(threads)} if threads else {}}
-    work, place = "benchmarks.xec.steps:side", {"raw": raw, "size": size, **given}
-    sides = [Side("crpipe", work, place, **more)]
-    for name, dropout in ((PEER, True), (f"{PEER}, dropout 0", False)) if clone and peer else ():
-        sides.append(Side(name, work, place | {"dropout": dropout}, path=str(clone), **more))
-    return sides
+    place, dropouts = {"raw": raw, "size": size, **given}, {PEER: True, f"{PEER}, dropout 0": False}
+    return steppers.step_sides("benchmarks.xec.steps:side", place, threads, clone, dropouts)
 
 
 def xec(

@@ -90,17 +90,6 @@ def configured(raw: Path) -> Config:
     return campaigns.configured(settings)
 
 
-def staged(raw: Path) -> list[str]:
-    """List and stage a folder; return the names of its ranges."""
-    config = configured(raw)
-    campaigns.tables(config)
-    names = [str(name) for name in config.all_ranges()]
-    for name in names:
-        campaigns.list_files(config, name)
-        campaigns.stage(config, name)
-    return names
-
-
 def split(raw: Path, names: list[str]) -> list[Path]:
     """Split what is staged; return the folders of shards."""
     config = configured(raw)

@@ -13,20 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from benchmarks import steppers
+from benchmarks import campaigns, steppers
 from benchmarks.xec import data
-from crpipe.config.sections import LoadSection, TrainSection
-from crpipe.train.meter import Meter
-from crpipe.train.ranks import World
-from crpipe.train.state import TrainState
-from crpipe.train.step import Stepper
-from crpipe.workloads.xec import Regressor, RegressorOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Literal
 
     from crpipe.events.batch import Cursor, Events
+    from crpipe.train.step import Stepper
 
     Group = tuple[Events, Cursor]
     Precision = Literal["float32", "bfloat16", "float16"]
@@ -55,20 +50,17 @@ def used_weights(model: torch.nn.Module) -> int:
     )
 
 
-def ours(
-    raw: Path, size: str, groups: list[Group], place: str = "cpu", precision: Precision = "float32"
-) -> tuple[torch.nn.Module, list[Callable[[], object]]]:
-    """Prepare a step of crpipe for each batch: all that training does but collating."""
-    options = RegressorOptions(learning_rate=RATE, weight_decay=DECAY, **SIZES[size])
-    workload = Regressor(options)
-    workload.use({"sensors": data.sensors(raw)})
-    torch.manual_seed(1)
-    device = torch.device(place)
-    state = TrainState(workload.model(), workload.phases(), 1, device)
-    train = TrainSection(gradient_clip_norm=CLIP, ema_decay=AVERAGE, precision=precision)
-    load = LoadSection(batch_events=len(groups[0][0]))
-    stepper = Stepper(train, load, workload, state, World(0, 1, device), Meter(device))
-    return state.model, steppers.prepared_steps(stepper, groups)
+def prepare(
+    raw: Path, size: str, batch_events: int, *, device: str = "cpu", precision: Precision = "float32"
+) -> Stepper:
+    """Build what trains crpipe's network."""
+    train = {"gradient_clip_norm": CLIP, "ema_decay": AVERAGE, "precision": precision}
+    tree = {
+        "train": {"workload": "crpipe.workloads.xec:Regressor", **train},
+        "load": {"batch_size": batch_events},
+        "model": {"learning_rate": RATE, "weight_decay": DECAY, **SIZES[size]},
+    }
+    return steppers.stepper_of(tree, torch.device(device), tables={"sensors": data.sensors(raw)})[1]
 
 
 def theirs(
@@ -151,8 +143,9 @@ def side(
     """Prepare so many steps: of crpipe, or with ``dropout`` on or off of xec-ml-wl."""
     groups = steppers.batches_of(data.shards(Path(raw)), batch, steps)
     if dropout is None:
-        model, made = ours(Path(raw), size, groups, device, precision)
-        return steppers.in_turn(made, {"weights": steppers.weights(model)}, device)
+        stepper = prepare(Path(raw), size, batch, device=device, precision=precision)
+        answer = {"weights": steppers.weights(stepper.state.model)}
+        return steppers.in_turn(steppers.prepared_steps(stepper, groups), answer, device)
     model, made = theirs(size, groups, dropout=dropout, device=device)
     answer = {"weights": used_weights(model), "built": steppers.weights(model)}
     return steppers.in_turn(made, answer, device)
@@ -161,5 +154,5 @@ def side(
 def split(raw: str) -> Callable[[], int]:
     """Prepare the split of all ranges of a folder; its work returns the bytes of the shards."""
     folder = Path(raw)
-    names = data.staged(folder)
+    names = campaigns.stage_all(data.configured(folder))
     return lambda: sum(path.stat().st_size for each in data.split(folder, names) for path in each.iterdir())

@@ -37,7 +37,7 @@ from crpipe.core.journal import Journal
 from crpipe.core.paths import ROLES
 from crpipe.core.text import NullProgress
 from crpipe.events.batch import Events, concatenate
-from crpipe.events.shard_manifest import groups_of, read_layout, verify
+from crpipe.events.shard_manifest import groups_of, read_layout
 from crpipe.events.shard_reader import Shards
 from crpipe.events.validity import find_invalid_events
 from crpipe.inference.checkpoints import open_checkpoint, open_its_reader
@@ -61,7 +61,7 @@ from liquido_files import make_liquido, write_liquido
 from named import READERS
 from prometheus_files import write_flat, write_nested
 from pulse_files import make_pulses, write_folder, write_simulated
-from raw_files import make_events, write_hdf5, write_parquet
+from raw_files import make_events, read_through, write_hdf5, write_parquet
 from root_files import make_sensors, make_truth, write_root
 from toy import make_events as toy_events
 from toy import write_shards
@@ -354,7 +354,7 @@ def read_shards(folder):
 
 
 def verify_shards(folder):
-    return verify(folder, deep=True), read_shards(folder)
+    return read_through(folder), read_shards(folder)
 
 
 FILES = ("train-00000.events.parquet", "train-00000.muons.parquet")

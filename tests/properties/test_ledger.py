@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from crpipe.core.errors import ConfigError, FormatError
 from crpipe.core.files import remove_tree
 from crpipe.core.paths import LARGE_ROLES, PARTS, ROLES, TRAINED_ROLES, roles_of
-from crpipe.events.shard_manifest import groups_of, verify
+from crpipe.events.shard_manifest import groups_of
 from crpipe.events.shard_reader import Shards
 from crpipe.workloads.muons.layout import BUNDLES
 from raw_files import (
@@ -29,6 +29,7 @@ from raw_files import (
     nested,
     product_bytes,
     raw_folder,
+    read_through,
     split,
     write_parquet,
     write_staged,
@@ -226,7 +227,7 @@ def test_killed_anywhere_the_same_command_gives_the_same_bytes(tmp_path):
     assert killed >= KILLS / 3
     assert product_bytes(config) == expected
     assert not paths.raw(NAME).exists()
-    assert verify(paths.shards(NAME), deep=True)[0] + verify(paths.outliers(NAME), deep=True)[0] == 18_000
+    assert read_through(paths.shards(NAME))[0] + read_through(paths.outliers(NAME))[0] == 18_000
     left = {path.name for path in paths.shards(NAME).iterdir()}
     assert {name for name in left if name.startswith(".")} == {".finished"}
     assert pq.read_metadata(paths.multiplicity(NAME)).num_rows == 18_000

@@ -9,7 +9,10 @@ from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.readers import configured_reader
 from crpipe.config.loading import load_config
 from crpipe.core import checksums
+from crpipe.core.paths import ROLES
 from crpipe.core.text import NullProgress
+from crpipe.events.shard_manifest import check_hashes, groups_of, open_manifest, read_layout, verify
+from crpipe.events.shard_reader import Shards
 from crpipe.split.export import export_shards
 from crpipe.split.outliers import consolidate_outliers
 from crpipe.split.parts import choose_threshold
@@ -19,6 +22,17 @@ from named import NAMED, READERS
 
 NAME = "0000000-0000999"
 DEPTHS = 5  # rows of one primary
+
+
+def read_through(folder):
+    """Check all hashes of a folder of shards, and read all events; return how many events and items."""
+    totals, manifest, layout = verify(folder), open_manifest(folder, None), read_layout(folder)
+    for entry in manifest.shards:
+        check_hashes(folder, entry)
+    for role in ROLES:
+        for _ in groups_of(Shards(folder, role, layout), layout):
+            pass
+    return totals
 
 
 def make_events(multiplicity, seed=0):

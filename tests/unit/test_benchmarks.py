@@ -8,9 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from benchmarks import __main__ as command_line
 from benchmarks import peers, runner, suite, table
 from benchmarks.catalogue import BENCHMARKS, PARTS, Benchmark
+
+from crpipe.workloads.direction.simulator.physics import write_geometry
 
 REPOSITORY = Path(__file__).parents[2]
 FAKES = """
@@ -192,6 +195,35 @@ def test_every_benchmark_takes_the_options_it_is_given(name):
     assert given <= set(list(taken)[1:])
     words = suite.words_of({**benchmark.small, **(benchmark.comparison or {})})
     command_line.parser_of(name).parse_args(words)
+
+
+def test_every_configuration_of_a_network_is_legal(tmp_path):
+    pytest.importorskip("uproot")
+    from benchmarks.direction import loaders
+    from benchmarks.direction import steps as direction
+    from benchmarks.gpu.memory import WHOLE
+    from benchmarks.muons.training import SETTINGS, tree_of
+    from benchmarks.steppers import stepper_of
+    from benchmarks.xec import steps as xec
+
+    geometry = tmp_path / "sensor_geometry.csv"
+    write_geometry(geometry)
+    assert loaders.crpipe(tmp_path, geometry, "flat", workers=0)
+    built = [direction.prepare(geometry, size, 8) for size in direction.SIZES]
+    built += [xec.prepare(tmp_path, size, 8) for size in xec.SIZES]
+    cpu = torch.device("cpu")
+    built += [stepper_of(tree, cpu)[1] for tree in (WHOLE, *(tree_of(each, cpu) for each in SETTINGS))]
+    assert all(stepper.state.counters.step == 0 for stepper in built)
+
+
+def test_the_loader_reads_the_shard_that_is_written_for_it(tmp_path):
+    from benchmarks.muons.events import compare, describe, generate, whole
+    from benchmarks.muons.readers import read_crpipe, write_shard
+
+    events = generate(1000)
+    write_shard(tmp_path, events)
+    same, _ = compare(describe(read_crpipe(tmp_path)), describe(iter([whole(events)])))
+    assert same
 
 
 def test_parts_of_the_checklist_for_a_gpu_fit_into_ten_minutes():

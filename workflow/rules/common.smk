@@ -28,16 +28,7 @@ from crpipe.source.uris import WRITABLE
 from crpipe.workflow import rules as decisions
 from crpipe.workflow.ahead import has_few_files, is_left
 from crpipe.workflow.monitor import RUN
-from crpipe.workflow.rules import parent_of, reference_ranges, shards_of
-from crpipe.workflow.rules import (
-    allocator_settings,
-    crpipe_call,
-    overrides,
-    search_path,
-    training_call,
-)
 from crpipe.workflow.outdated import outdated
-from crpipe.workflow.rules import gpu_request, node_request, time_limit
 
 # A plan of thousands of jobs is a million objects that live to the end: looking for garbage among them again and
 # again takes a quarter of the time.
@@ -104,9 +95,11 @@ def prepare_environment():
 
     Every job of every executor gets this: Slurm's get the head's environment, a job's own Snakemake reads this.
     """
-    path = search_path(sys.executable, os.get_exec_path())
+    path = decisions.search_path(sys.executable, os.get_exec_path())
     head = str(os.getpid())
-    os.environ.update(allocator_settings(os.environ), PATH=path, CRPIPE_WORKFLOW=head)
+    os.environ.update(
+        decisions.allocator_settings(os.environ), PATH=path, CRPIPE_WORKFLOW=head
+    )
 
 
 def ignore_file_times():
@@ -180,7 +173,7 @@ for file in FILES:
 # Jobs of a cluster read the workflow again: they get the files by name, whatever their environment holds.
 workflow.config_settings.configfiles = [file.absolute() for file in FILES]
 with refusing():
-    CHANGES = overrides(FILES, config)
+    CHANGES = decisions.overrides(FILES, config)
 CAMPAIGN = checked_campaign(FILES, CHANGES)
 SETTINGS = CAMPAIGN.config
 PATHS = CAMPAIGN.paths
@@ -198,8 +191,10 @@ if workflow.is_main_process:
 # Snakemake follows the chain from its end by recursion where nothing led it along the beginning.
 sys.setrecursionlimit(max(sys.getrecursionlimit(), 1000 + 30 * len(LINKS)))
 BULK = [link.name for link in CAMPAIGN.chain.links if link.ranges]
-COMMAND = crpipe_call(FILES, CHANGES)
-TRAINER = training_call(COMMAND, SETTINGS.train.nodes, SETTINGS.train.processes_of_node)
+COMMAND = decisions.crpipe_call(FILES, CHANGES)
+TRAINER = decisions.training_call(
+    COMMAND, SETTINGS.train.nodes, SETTINGS.train.processes_of_node
+)
 
 
 # --- who waits for whom ----------------------------------------------------------------------------------
@@ -261,12 +256,12 @@ def chosen_threshold(wildcards):
 
 def link_shards(wildcards):
     """Name the manifests of the shards that a link trains on."""
-    return list(map(str, shards_of(CAMPAIGN, wildcards.link)))
+    return list(map(str, decisions.shards_of(CAMPAIGN, wildcards.link)))
 
 
 def parent_receipt(wildcards):
     """Name the receipt of the link before, whose checkpoint this link starts from."""
-    return list(map(str, parent_of(CAMPAIGN, wildcards.link)))
+    return list(map(str, decisions.parent_of(CAMPAIGN, wildcards.link)))
 
 
 def ready_files(name):
@@ -327,7 +322,7 @@ def gpus(count):
     """Ask for GPUs on each node, of the type that the profile names."""
     profile = workflow.resource_settings.default_resources or {}
     kind = profile["gpu_type"].raw if "gpu_type" in profile else ""
-    return gpu_request(count, kind)
+    return decisions.gpu_request(count, kind)
 
 
 def on_htcondor(verb, gpus=0, **more):
@@ -349,4 +344,4 @@ def training_options(wildcards, resources):
 def deadline(wildcards, resources):
     """Return the options with which a cluster job snapshots and stops before its run time is over."""
     on_cluster = workflow.remote_exec or workflow.non_local_exec
-    return time_limit(resources.runtime) if on_cluster else ""
+    return decisions.time_limit(resources.runtime) if on_cluster else ""

@@ -61,7 +61,7 @@ rule stage:
 rule threshold:
     """Choose the outlier threshold as a quantile of the reference ranges."""
     input:
-        staged=[ready_files(name) for name in reference_ranges(CAMPAIGN)],
+        staged=[ready_files(name) for name in decisions.reference_ranges(CAMPAIGN)],
         tables=tables_file(),
     output:
         PATHS.threshold(),

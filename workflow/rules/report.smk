@@ -3,6 +3,14 @@
 In: results/multiplicity, runs/<run>/{store,evaluation}. Out: runs/<run>/figures.
 """
 
+# Each with its category in the report.
+FIGURES = {
+    "multiplicity": "Data",
+    "losses": "Training",
+    "gradients": "Training",
+    "throughput": "Training",
+}
+
 
 report: "../report/workflow.rst"
 
@@ -17,31 +25,15 @@ rule figures:
     input:
         PATHS.receipt(LINKS[-1]),
     output:
-        report(
-            PATHS.figures() / "multiplicity.svg",
-            caption="../report/multiplicity.rst",
-            category="Data",
-        ),
-        report(
-            PATHS.figures() / "losses.svg",
-            caption="../report/losses.rst",
-            category="Training",
-        ),
-        report(
-            PATHS.figures() / "gradients.svg",
-            caption="../report/gradients.rst",
-            category="Training",
-        ),
-        report(
-            PATHS.figures() / "throughput.svg",
-            caption="../report/throughput.rst",
-            category="Training",
-        ),
         [
-            PATHS.figures() / f"{name}{suffix}"
-            for name in ("multiplicity", "losses", "gradients", "throughput")
-            for suffix in COPIES
+            report(
+                PATHS.figures() / f"{name}.svg",
+                caption=f"../report/{name}.rst",
+                category=category,
+            )
+            for name, category in FIGURES.items()
         ],
+        [PATHS.figures() / f"{name}{suffix}" for name in FIGURES for suffix in COPIES],
     log:
         PATHS.run_dir() / "logs/figures.log",
     benchmark:

@@ -54,7 +54,7 @@ rule train:
         ENVIRONMENT
     threads: SETTINGS.resources.train.cpus
     resources:
-        **node_request(SETTINGS.train.nodes),
+        **decisions.node_request(SETTINGS.train.nodes),
         mem_mb=memory_mb("train"),
         runtime=SETTINGS.resources.train.runtime_minutes,
         gres=gpus(SETTINGS.train.gpus),
@@ -73,7 +73,7 @@ if CAMPAIGN.layout.has_outliers():
         """Train on the consolidated outliers, from the checkpoint of the last link before."""
         input:
             shards=PATHS.outlier_manifest("consolidated"),
-            parent=parent_of(CAMPAIGN, "outliers"),
+            parent=decisions.parent_of(CAMPAIGN, "outliers"),
             tables=tables_file(),
         output:
             PATHS.receipt("outliers"),
@@ -85,7 +85,7 @@ if CAMPAIGN.layout.has_outliers():
             ENVIRONMENT
         threads: SETTINGS.resources.train.cpus
         resources:
-            **node_request(SETTINGS.train.nodes),
+            **decisions.node_request(SETTINGS.train.nodes),
             mem_mb=memory_mb("train"),
             runtime=SETTINGS.resources.train.runtime_minutes,
             gres=gpus(SETTINGS.train.gpus),

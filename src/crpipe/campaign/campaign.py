@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 ITEMS = "items"  # the word for items as long as the layout is unknown
 _SHARE = 0.8  # of the space, for raw copies
+LayoutFrom = Literal["reader", "recorded", "either"]  # of a campaign that is opened
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Campaign:
     recorded: RunRecord | None = None
 
     @classmethod
-    def open(cls, config: Config, layout: Literal["reader", "recorded", "either"] = "reader") -> Campaign:
+    def open(cls, config: Config, layout: LayoutFrom = "reader") -> Campaign:
         """Read what follows from a configuration: the layout, and the hashes of side tables that are staged.
 
         layout: "reader" imports the reader and asks it; "recorded" takes what a job has recorded, if any, and

@@ -17,6 +17,7 @@ from crpipe.core.journal import ENDS, Journal
 from crpipe.core.lease import lease
 from crpipe.core.paths import BEST, FINISHED, MANIFEST, OUTLIERS
 from crpipe.core.ranges import Range
+from crpipe.core.signals import is_alive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -107,15 +108,7 @@ def _may_live(row: dict[str, object]) -> bool:
     if row.get("host") != platform.node():
         return True
     pid = row.get("pid")
-    if not isinstance(pid, int) or pid == os.getpid():
-        return False
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True
+    return isinstance(pid, int) and pid != os.getpid() and is_alive(pid)
 
 
 _CLAIM_WAIT_S = 60.0

@@ -25,6 +25,7 @@ from crpipe.cli.terminal import (
     checkable,
     completing,
     link_names,
+    opened,
     runs,
     show,
 )
@@ -124,10 +125,9 @@ def _hidden(count: int) -> str:
 
 
 def _state(config: Config, token: SourceToken | None = None) -> CampaignState:
-    from crpipe.campaign.campaign import Campaign
     from crpipe.report.state import CampaignState
 
-    return CampaignState.read(Campaign.open(config, "recorded"), token)
+    return CampaignState.read(opened(config, "recorded"), token)
 
 
 def source_token(config: Config) -> SourceToken | None:
@@ -257,10 +257,9 @@ def figures(
     ] = False,
 ) -> None:
     """Plot multiplicities, losses and throughput of the campaign so far, as SVG, PNG, PDF and CSV files."""
-    from crpipe.campaign.campaign import Campaign
     from crpipe.report.figures import plot_figures, plot_progress
 
-    campaign = Campaign.open(Settings.campaign(options="installed"), "recorded")
+    campaign = opened(Settings.campaign(options="installed"), "recorded")
     for path in plot_progress(campaign) if progress else plot_figures(campaign):
         print(path)
 

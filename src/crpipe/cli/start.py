@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crpipe.cli import importing
-from crpipe.cli.terminal import Settings, Terminal, show
+from crpipe.cli.terminal import Settings, Terminal, opened, show
 from crpipe.cli.verbs import VerbGroup, declare
 from crpipe.core.causes import plugin_errors
 from crpipe.core.errors import (
@@ -334,7 +334,6 @@ def plan(
         return
     if inputs or name or anomaly or profile:
         raise typer.BadParameter("--in, --range, --anomaly and --profile need --probe")
-    from crpipe.campaign.campaign import Campaign
     from crpipe.report.plan import Plan, describe_plan, render_plan
     from crpipe.report.state import changed_values
     from crpipe.setup.compatibility import check_fit, planned_workload
@@ -344,7 +343,7 @@ def plan(
     config = Settings.campaign()
     check_source(config)
     checked = check_fit(config)
-    campaign = Campaign.open(config, "either")
+    campaign = opened(config, "either")
     seen = look_at_source(campaign, offline=offline)
     changed = [f"{each}; restore it, or set a new results or run" for each in changed_values(campaign)]
     seen = dataclasses.replace(seen, problems=(*seen.problems, *changed))
@@ -376,7 +375,6 @@ def _rate(campaign: Campaign) -> Rate:
 def _probe(inputs: Sequence[Path], name: str, steps: int, *, anomaly: bool, profile: Path | None) -> None:
     """Check the contract on one batch and train on it; raise PluginError for what is broken."""
     with importing():
-        from crpipe.campaign.campaign import Campaign
         from crpipe.contract.probe import check_contract, events_to_probe, refuse_broken, render_outcomes
         from crpipe.inference.probe import probe_batch, render_probe
         from crpipe.setup.compatibility import check_fit
@@ -385,7 +383,7 @@ def _probe(inputs: Sequence[Path], name: str, steps: int, *, anomaly: bool, prof
     config = Settings.config()
     check_fit(config)
     refuse_slow_precision(config.train.precision, find_device(config.train.device))
-    campaign = Campaign.open(config)
+    campaign = opened(config)
     batch, case = events_to_probe(campaign, inputs, name)
     outcomes = check_contract(case, Terminal())
     show(render_outcomes(case, outcomes))

@@ -22,6 +22,7 @@ from crpipe.cli.terminal import (
     completing,
     find_range,
     links,
+    opened,
 )
 from crpipe.cli.verbs import OF_THE_SOURCE, RANGE, declare
 from crpipe.core.errors import (
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from crpipe.campaign.campaign import Campaign
-    from crpipe.config.loading import Config
 
 # Handlers import what they call: a verb pays for its own libraries only (`status` starts without torch).
 # ruff: noqa: PLC0415
@@ -69,30 +69,19 @@ verb = partial(declare, "Steps that the workflow runs")
 
 
 @contextlib.contextmanager
-def _attempt(verb: str) -> Iterator[Campaign]:
-    with _noted(Settings.config(), verb, "") as campaign:
-        yield campaign
+def _attempt(verb: str, text: str | None = None) -> Iterator[tuple[Campaign, str]]:
+    """Open the campaign once, claim its data, and note begin and end of the verb in its journal.
 
-
-@contextlib.contextmanager
-def _attempt_on(verb: str, text: str) -> Iterator[tuple[Campaign, str]]:
-    """Work on the range that ``text`` names; yield the campaign and the full name."""
-    config = Settings.config()
-    name = find_range(config, text)
-    with _noted(config, verb, name) as campaign:
-        yield campaign, name
-
-
-@contextlib.contextmanager
-def _noted(config: Config, verb: str, name: str) -> Iterator[Campaign]:
-    """Open the campaign once, claim its data, and note begin and end of the verb in its journal."""
-    from crpipe.campaign.campaign import Campaign
+    text: names a range; yield the campaign and the full name of the range.
+    """
     from crpipe.campaign.claims import record_data_keys
 
-    campaign = Campaign.open(config)
+    config = Settings.config()
+    name = "" if text is None else find_range(config, text)
+    campaign = opened(config)
     record_data_keys(campaign)
     with Journal(campaign.paths.data_journal()).attempt(verb, name):
-        yield campaign
+        yield campaign, name
 
 
 @verb(steps, "count", reads="source, ranges", raises=OF_THE_SOURCE, page="data.md")
@@ -105,7 +94,7 @@ def count(
     """Count the files of the source once, for `ranges.last: auto`; print the last file number."""
     from crpipe.source.counting import count_files
 
-    with _attempt("count") as campaign:
+    with _attempt("count") as (campaign, _):
         print(count_files(campaign, Terminal(), grown=grown))
 
 
@@ -114,7 +103,7 @@ def tables() -> None:
     """Copy the side tables of `source.tables` next to the results, verified and hashed."""
     from crpipe.source.side_tables import stage_tables
 
-    with _attempt("tables") as campaign:
+    with _attempt("tables") as (campaign, _):
         stage_tables(campaign, Terminal())
 
 
@@ -131,7 +120,7 @@ def list_(name: RangeArgument) -> None:
     with importing():
         from crpipe.source.listing import list_range
 
-    with _attempt_on("list", name) as (campaign, key):
+    with _attempt("list", name) as (campaign, key):
         list_range(campaign, key, Terminal())
 
 
@@ -148,7 +137,7 @@ def stage(name: RangeArgument) -> None:
     with importing():
         from crpipe.source.stage import stage_range
 
-    with _attempt_on("stage", name) as (campaign, key):
+    with _attempt("stage", name) as (campaign, key):
         stage_range(campaign, key, Terminal())
 
 
@@ -165,7 +154,7 @@ def convert(name: RangeArgument) -> None:
     with importing():
         from crpipe.source.convert import convert_range
 
-    with _attempt_on("convert", name) as (campaign, key):
+    with _attempt("convert", name) as (campaign, key):
         convert_range(campaign, key, Terminal())
 
 
@@ -180,7 +169,7 @@ def threshold() -> None:
     """Choose the outlier threshold as a quantile of the reference ranges."""
     from crpipe.split.parts import choose_threshold
 
-    with _attempt("threshold") as campaign:
+    with _attempt("threshold") as (campaign, _):
         choose_threshold(campaign, Terminal())
 
 
@@ -221,7 +210,7 @@ def split(
     with importing():
         from crpipe.split.split import split_range
 
-    with _attempt_on("split", name) as (campaign, key):
+    with _attempt("split", name) as (campaign, key):
         split_range(campaign, key, Terminal(), accept_code=accept_code)
 
 
@@ -236,7 +225,7 @@ def consolidate() -> None:
     """Merge the outliers of all ranges into shards of a chosen size."""
     from crpipe.split.outliers import consolidate_outliers
 
-    with _attempt("consolidate") as campaign:
+    with _attempt("consolidate") as (campaign, _):
         consolidate_outliers(campaign, Terminal())
 
 
@@ -300,10 +289,9 @@ def train(
     config = Settings.config()
     start_ranks(config.train.nodes, config.train.processes_of_node, name)
     with importing():
-        from crpipe.campaign.campaign import Campaign
         from crpipe.train.link import train_link
 
-    campaign, terminal = Campaign.open(config), Terminal()
+    campaign, terminal = opened(config), Terminal()
     link, first = pick(name, campaign.chain.names, "link"), None
     if probe:
         from crpipe.contract.probe import check_first_job
@@ -380,11 +368,8 @@ def pack(
     ] = False,
 ) -> None:
     """Write all that the training of a link needs into one file, for `crpipe train --pack` anywhere."""
-    with importing():
-        from crpipe.campaign.campaign import Campaign
-
     config = Settings.config()
-    campaign = Campaign.open(config)
+    campaign = opened(config)
     if data:
         if refer:
             raise typer.BadParameter(
@@ -426,10 +411,9 @@ def unpack(
 ) -> None:
     """Put what came back for a pack into the campaign; raise the error that ended its work, if one did."""
     with importing():
-        from crpipe.campaign.campaign import Campaign
         from crpipe.packs.results import unpack as unpack_result
 
-    unpack_result(Campaign.open(Settings.config()), out, Terminal(), remove=remove, spent=spent)
+    unpack_result(opened(Settings.config()), out, Terminal(), remove=remove, spent=spent)
 
 
 @verb(
@@ -453,12 +437,11 @@ def evaluate(
 ) -> None:
     """Score the checkpoint of one link (or of `outliers`) on held-out events."""
     with importing():
-        from crpipe.campaign.campaign import Campaign
         from crpipe.inference.evaluate import evaluate_link
 
     if not (name or checkpoint):
         raise typer.BadParameter("name a link, or a checkpoint with --checkpoint best, latest, LINK or PATH")
-    campaign = Campaign.open(Settings.config())
+    campaign = opened(Settings.config())
     link = pick(name, campaign.chain.names, "link") if name else ""
     evaluate_link(campaign, link, Terminal(), checkpoint=checkpoint)
 
@@ -475,9 +458,8 @@ def notify(
     ] = 60.0,
 ) -> None:
     """Run the configured command of an event (section `notify`) with the status on its stdin."""
-    from crpipe.campaign.campaign import Campaign
     from crpipe.report.notify import notify as run_command
 
     config = Settings.campaign()
-    campaign = Campaign.open(config, "recorded")
+    campaign = opened(config, "recorded")
     print(run_command(campaign, event, source_token(config), minutes), file=sys.stderr)

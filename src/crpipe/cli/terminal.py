@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
+    from crpipe.campaign.campaign import Campaign, LayoutFrom
     from crpipe.config.loading import Config, Options
 
 # A verb pays for its own libraries only, and so does the completion of a word.
@@ -138,6 +139,13 @@ class Settings:
         return config_files(cls.files)
 
 
+def opened(config: Config, layout: LayoutFrom = "reader") -> Campaign:
+    """Open the campaign of a configuration."""
+    from crpipe.campaign.campaign import Campaign
+
+    return Campaign.open(config, layout)
+
+
 def _unnamed() -> str:
     whose = (
         f"this is the campaign of {DEFAULTS}" if is_present(DEFAULTS) else "this is crpipe's default campaign"
@@ -209,14 +217,12 @@ def runs(config: Config) -> Iterator[Choice]:
 def keys(config: Config) -> Iterator[Choice]:
     """Yield every key of the configuration with its meaning, options of reader and workload included."""
     from crpipe.config.loading import NAMED
-    from crpipe.config.plugins import options_class
 
     yield from _keys(type(config), "")
-    for section, key_name in NAMED.items():
-        group, _, leaf = key_name.partition(".")
-        name = getattr(getattr(config, group), leaf)
+    for section in NAMED:
         # Only those of crpipe itself: a package of the user's may take seconds to import.
-        model = options_class(key_name, name) if name.startswith("crpipe.") else None
+        own = config.plugin(section).startswith("crpipe.")
+        model = config.options_model(section) if own else None
         yield from () if model is None else _keys(model, f"{section}.")
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crpipe.cli.terminal import RangeArgument, Settings, Terminal, find_range, show
+from crpipe.cli.terminal import RangeArgument, Settings, Terminal, find_range, opened, show
 from crpipe.cli.verbs import EXITS, FRONT, GROUPS, VerbGroup, declare, listed
 from crpipe.core.errors import (
     AccessError,
@@ -67,11 +67,10 @@ def clean(
     ] = None,
 ) -> None:
     """Show what nothing needs any more, and why; delete it with --yes, while no workflow runs here."""
-    from crpipe.campaign.campaign import Campaign
     from crpipe.check.clean import clean as clean_campaign
     from crpipe.check.clean import find_spent
 
-    campaign = Campaign.open(Settings.campaign(options=False), layout="recorded")
+    campaign = opened(Settings.campaign(options=False), layout="recorded")
     if yes:
         show(_listed(clean_campaign(campaign, keep or (), Terminal(), workplace=Path()), "deleted"))
         return
@@ -121,7 +120,6 @@ def sync(
     ] = "",
 ) -> None:
     """Send what is new of the run to `sync.to`, and what its copy has lost; another machine can go on."""
-    from crpipe.campaign.campaign import Campaign
     from crpipe.source.sync import SyncRules, sync_every, sync_run
 
     if source:
@@ -129,12 +127,12 @@ def sync(
             raise typer.BadParameter("--from brings a copy back; --every, --verify and --new send one")
         _restore(source)
         return
-    campaign, rules = Campaign.open(Settings.campaign(), "recorded"), SyncRules(verify, new)
+    campaign, rules = opened(Settings.campaign(), "recorded"), SyncRules(verify, new)
     if every:
 
         def is_finished() -> bool:
             """Open the campaign again: jobs record the layout and count the files meanwhile."""
-            return Campaign.open(campaign.config, "recorded").is_finished()
+            return opened(campaign.config, "recorded").is_finished()
 
         sync_every(campaign, every, is_finished, Terminal(), rules)
     else:
@@ -143,12 +141,11 @@ def sync(
 
 def _restore(source: str) -> None:
     """Bring a synced run into an empty directory."""
-    from crpipe.campaign.campaign import Campaign
     from crpipe.source.restore import restore_run
 
     config = Settings.config()  # the campaign comes from its copy
     config = config.model_copy(update={"sync": config.sync.model_copy(update={"to": source})})
-    restore_run(Campaign.open(config, "recorded"), Terminal())
+    restore_run(opened(config, "recorded"), Terminal())
     print(
         "now start the workflow here, with the same configuration: it goes on where the copy ends. The copy "
         "has no shards; `snakemake outliers_consolidated` makes all of them again, also for validation"

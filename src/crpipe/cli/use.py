@@ -18,6 +18,7 @@ from crpipe.cli.terminal import (
     find_range,
     finished_links,
     keys,
+    opened,
 )
 from crpipe.cli.verbs import RANGE, declare
 from crpipe.core.errors import (
@@ -105,10 +106,9 @@ def predict(
 
 def _of_checkpoint(checkpoint: str) -> tuple[Campaign, Path]:
     """Open the campaign as its files describe it, and find what --checkpoint names."""
-    from crpipe.campaign.campaign import Campaign
     from crpipe.inference.checkpoints import find_checkpoint
 
-    campaign = Campaign.open(Settings.config(), layout="recorded")
+    campaign = opened(Settings.config(), layout="recorded")
     return campaign, find_checkpoint(checkpoint, campaign.paths, lambda: campaign.chain.names)
 
 
@@ -258,12 +258,11 @@ def export(
         _export_events(events, out)
         return
     with importing():
-        from crpipe.campaign.campaign import Campaign
         from crpipe.inference.export import CARD, export_model
 
     campaign, path = _of_checkpoint(checkpoint)
     if campaign.config.source.reader:  # the card measures the training shards, which follow from its layout
-        campaign = Campaign.open(campaign.config)
+        campaign = opened(campaign.config)
     export_model(campaign, path, out, Terminal())
     print(f"{out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
     options = [part for path in Settings.files for part in ("--config", str(path))]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crpipe.cli import importing
-from crpipe.cli.terminal import ByOption, FigureOption, Settings, Terminal, show
+from crpipe.cli.terminal import ByOption, FigureOption, Settings, Terminal, opened, show
 from crpipe.cli.verbs import declare
 from crpipe.config.files import way_to_campaign
 from crpipe.core.errors import (
@@ -196,10 +196,9 @@ def ahead(
 ) -> None:
     """Run the commands of a small campaign in this process, for up to a minute; jobs do what is left."""
     with importing():
-        from crpipe.campaign.campaign import Campaign
         from crpipe.workflow.ahead import is_left, work_ahead
 
-    campaign, files, overrides = Campaign.open(Settings.config()), Settings.files, Settings.overrides
+    campaign, files, overrides = opened(Settings.config()), Settings.files, Settings.overrides
     options = [word for path in files for word in ("--config", str(path))]
     options += [word for text in overrides for word in ("--set", text)]
 

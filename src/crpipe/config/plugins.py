@@ -173,23 +173,18 @@ WRITTEN_AS = {
     "train.early_stopping_patience": "train.stop_after",
     "train.pretrained": "train.init_from",
 }
-_CALLED_NOW = {old: new for new, old in WRITTEN_AS.items()}
+CALLED_NOW = {old: new for new, old in WRITTEN_AS.items()}
 
 
 def called_now(recorded: str) -> str:
     """Return the name that a configuration has for a key of a record."""
-    return _CALLED_NOW.get(recorded, recorded)
-
-
-def names_before() -> dict[str, str]:
-    """Return the names of keys that earlier versions had, with the present ones."""
-    return _CALLED_NOW
+    return CALLED_NOW.get(recorded, recorded)
 
 
 def renamed(dotted: str) -> str:
     """Return the new name of a key or module of before, or what to write where it has none."""
     names = yaml.safe_load(files("crpipe.config").joinpath("renamed.yaml").read_text())
-    new = (_CALLED_NOW | names).get(dotted)
+    new = (CALLED_NOW | names).get(dotted)
     return f"; {'' if ' ' in new else 'it is now called '}{new}" if new else ""
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from crpipe.core.causes import MEANINGS, MachineWatch, is_present, is_there, meaning_of, retry_io
 from crpipe.core.errors import DataError, DiskError, PlaceError
 from crpipe.core.paths import HASHES, command_for
+from crpipe.core.signals import is_alive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -163,20 +164,10 @@ def is_left_over(part: Path) -> bool:
         return False
     writer, _, process = part.stem.rpartition(".")[0].rpartition(".")
     if writer.endswith(f".{_HOST}") and process.isdigit():
-        return not _lives(int(process))
+        return not is_alive(int(process))
     with contextlib.suppress(OSError):
         return time.time() - part.stat().st_mtime > _OLD_S
     return False
-
-
-def _lives(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def publish(part: Path, path: Path) -> None:

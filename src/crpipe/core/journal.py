@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from crpipe.core.causes import MachineWatch, look_at
 from crpipe.core.errors import CrpipeError, Interrupted
 from crpipe.core.files import disk_errors, make_folder, open_regular_file
+from crpipe.core.signals import is_alive
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -235,12 +236,4 @@ def histories(rows: Iterable[Row]) -> dict[str, History]:
 
 def may_live(row: Row) -> bool:
     """Return whether the process of a journal row is alive; assume so on another host."""
-    if row["host"] != platform.node():
-        return True
-    try:
-        os.kill(row["pid"], 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True
+    return row["host"] != platform.node() or is_alive(row["pid"])

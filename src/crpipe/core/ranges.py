@@ -183,10 +183,6 @@ class Chain:
             )
         return Chain((replace(left[0], parent=""), *left[1:]), self.ranges)
 
-    def of_range(self, name: str) -> tuple[ChainLink, ...]:
-        """List the links that train on a range, one for each round."""
-        return tuple(link for link in self.links if name in link.ranges)
-
     def ranges_trained_by(self, link: ChainLink) -> tuple[str, ...]:
         """List the ranges that were trained on once ``link`` is finished."""
         return self.ranges[: min(link.ranges_after, len(self.ranges))]

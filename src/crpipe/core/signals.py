@@ -18,6 +18,17 @@ HEAD_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1
 
 
+def is_alive(process: int) -> bool:
+    """Return whether this machine has a process of this number, whoever's it is."""
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 class StopRequest:
     """Remembers the first reason to stop; later signals change nothing.
 

@@ -63,9 +63,9 @@ class Events:
         """Start of each event in ``items``, and the end: [N + 1]."""
         return offsets(self.multiplicity)
 
-    def part(self, start: int, end: int) -> Events:
-        """Cut out the events from ``start`` to ``end``, without a copy."""
-        ends = self.offsets()
+    def part(self, start: int, end: int, ends: NDArray[np.int64] | None = None) -> Events:
+        """Cut out the events from ``start`` to ``end``, without a copy; ``ends``: the offsets, if known."""
+        ends = self.offsets() if ends is None else ends
         return derived(
             {name: column[start:end] for name, column in self.columns.items()},
             self.multiplicity[start:end],
@@ -165,15 +165,10 @@ def gather_items(view: pa.Array, index: NDArray[np.integer[Any]], columns: int) 
     # pa.array would import pandas to look at the index: a quarter of a second of every process.
     buffer = pa.py_buffer(np.ascontiguousarray(index, np.int64))
     gathered = view.take(pa.Array.from_buffers(pa.int64(), len(index), [None, buffer]))
-    return items_of(gathered, columns)
-
-
-def items_of(view: pa.Array, columns: int) -> NDArray[np.float32]:
-    """Undo ``item_view`` on the contiguous result of a gather: [M, columns] float32."""
-    buffer = view.buffers()[2]
-    if buffer is None or buffer.size == 0:
+    values = gathered.buffers()[2]
+    if values is None or values.size == 0:
         return np.zeros((0, columns), np.float32)
-    return np.frombuffer(buffer, np.float32).reshape(-1, columns)
+    return np.frombuffer(values, np.float32).reshape(-1, columns)
 
 
 def concatenate(parts: Sequence[Events], items: NDArray[np.float32] | None = None) -> Events:
@@ -226,10 +221,6 @@ def even_cuts(weights: NDArray[Any], parts: int) -> list[tuple[int, int]]:
 
 
 def _cut(events: Events, max_events: int, max_items: int) -> Iterator[Events]:
-    starts = events.offsets()
+    ends = events.offsets()
     for first, last in cuts(events.multiplicity, max_events, max_items):
-        yield derived(
-            {name: column[first:last] for name, column in events.columns.items()},
-            events.multiplicity[first:last],
-            events.items[starts[first] : starts[last]],
-        )
+        yield events.part(first, last, ends)

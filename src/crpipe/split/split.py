@@ -152,7 +152,7 @@ def split_range(campaign: Campaign, name: str, progress: Progress, *, accept_cod
             _split(run)
         publish_outputs(record.folder, _outputs(paths, name))
         for folder in (record.shards, record.outliers):
-            verify(folder, deep=False)
+            verify(folder)
         remove_tree(record.shards / SPILLS)
         remove_raw(campaign, name, _workers(config), progress)
 

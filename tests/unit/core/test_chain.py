@@ -34,7 +34,6 @@ def test_a_round_follows_the_round_before_and_its_links_have_its_number():
     assert [link.parent for link in made.links] == ["", *made.names[:2]]
     assert [(link.ranges_before, link.ranges_after) for link in made.links] == [(0, 5), (5, 10), (10, 15)]
     assert [made.ranges_trained_by(link) for link in made.links] == [(A, B, C, D, E)] * 3
-    assert made.of_range(C) == made.links
 
 
 def test_seen_are_the_ranges_up_to_a_link():

@@ -8,11 +8,20 @@ import pytest
 from crpipe.campaign.campaign import Campaign
 from crpipe.core.errors import ShardError
 from crpipe.events.batch import Events
-from crpipe.events.shard_manifest import read_manifest, verify
+from crpipe.events.shard_manifest import open_manifest, verify
 from crpipe.events.shard_reader import Shards
 from crpipe.events.shard_writer import write_shard
 from crpipe.workloads.muons.layout import BUNDLES
-from raw_files import NAME, campaign, make_events, raw_folder, split, write_parquet, write_staged
+from raw_files import (
+    NAME,
+    campaign,
+    make_events,
+    raw_folder,
+    read_through,
+    split,
+    write_parquet,
+    write_staged,
+)
 
 MULTIPLICITY = [0, 3, 25, 1, 0, 2] * 20
 
@@ -29,7 +38,7 @@ def config(tmp_path):
 
 def test_a_flipped_byte_is_found_wherever_it_is(config):
     folder = config.paths().shards(NAME)
-    verify(folder, deep=True)
+    read_through(folder)
     rng = np.random.default_rng(0)
     for path in sorted(folder.glob("*.parquet")):
         good = path.read_bytes()
@@ -38,24 +47,24 @@ def test_a_flipped_byte_is_found_wherever_it_is(config):
             data[place] ^= 1 << rng.integers(8)
             path.write_bytes(data)
             with pytest.raises(ShardError, match=path.name):
-                verify(folder, deep=True)
+                read_through(folder)
         path.write_bytes(good[:-1])
         with pytest.raises(ShardError, match=path.name):
-            verify(folder, deep=False)
+            verify(folder)
         path.write_bytes(good)
 
 
 def test_a_manifest_of_another_campaign_is_refused(config):
     folder = config.paths().shards(NAME)
-    assert read_manifest(folder, Campaign.open(config).data)["threshold"] == 20
+    assert open_manifest(folder, Campaign.open(config).data).as_json()["threshold"] == 20
     with pytest.raises(ShardError, match="made under other data keys"):
-        read_manifest(folder, "0" * 16)
+        open_manifest(folder, "0" * 16)
     (folder / "manifest.json").write_text("{}")
     with pytest.raises(ShardError, match="damaged .data is missing"):
-        read_manifest(folder, None)
+        open_manifest(folder, None)
     (folder / "manifest.json").unlink()
     with pytest.raises(ShardError, match="missing"):
-        read_manifest(folder, None)
+        open_manifest(folder, None)
 
 
 def test_a_giant_outlier_spans_row_groups_and_a_bulk_event_never_does(tmp_path, monkeypatch):
@@ -68,5 +77,5 @@ def test_a_giant_outlier_spans_row_groups_and_a_bulk_event_never_does(tmp_path, 
         folder = tmp_path / role
         entry = write_shard(folder, f"{role}-00000", role, BUNDLES, [events])
         (folder / "manifest.json").write_text(json.dumps(common | {"shards": [entry.as_json()]}))
-        assert verify(folder, deep=True) == (3, 37)
+        assert read_through(folder) == (3, 37)
         assert Shards(folder, role, BUNDLES).pairs[0].items.groups == groups

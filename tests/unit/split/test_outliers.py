@@ -18,11 +18,20 @@ from crpipe.campaign.claims import record_data_keys
 from crpipe.campaign.split_record import SplitRecord
 from crpipe.core.errors import ShardError
 from crpipe.core.paths import CONSOLIDATED, HASHES, LARGE_ROLES
-from crpipe.events.shard_manifest import groups_of, read_manifest, verify
+from crpipe.events.shard_manifest import groups_of, open_manifest
 from crpipe.events.shard_reader import Shards
 from crpipe.workloads.muons.layout import BUNDLES
 from plain_reader import make_hits, write_events
-from raw_files import NAME, campaign, consolidate, raw_folder, split, write_parquet, write_staged
+from raw_files import (
+    NAME,
+    campaign,
+    consolidate,
+    raw_folder,
+    read_through,
+    split,
+    write_parquet,
+    write_staged,
+)
 
 MULTIPLICITIES = ([1, 30, 2, 21, 0], [5, 6, 7], [100_000, 3, 70_000, 400])
 
@@ -63,7 +72,7 @@ def test_every_outlier_once_and_found_by_the_index(tmp_path):
     config = held_out_too(tmp_path)
     consolidate(config)
     folder, ranges = config.paths().outliers(CONSOLIDATED), [str(each) for each in config.all_ranges()]
-    assert verify(folder, deep=True) == (72, 3 * 12 * 30_021)
+    assert read_through(folder) == (72, 3 * 12 * 30_021)
     index = pq.read_table(folder / "index.parquet").to_pydict()
     assert index["destination"] == sorted(index["destination"], key=LARGE_ROLES.index)
     kept = []
@@ -98,7 +107,7 @@ def test_a_changed_range_is_merged_again(config):
     write_staged(config, str(last))
     split(config, str(last))
     consolidate(config)
-    assert verify(config.paths().outliers(CONSOLIDATED), deep=True) == (3, 101)
+    assert read_through(config.paths().outliers(CONSOLIDATED)) == (3, 101)
 
 
 def test_a_missing_range_is_named(config):
@@ -170,7 +179,7 @@ record = RunRecord(config.chain(has_outliers=True), keys, keys, ())
 campaign = Campaign(config, paths, layout, {}, record)
 (name,), target = campaign.ranges, paths.outliers(CONSOLIDATED)
 consolidate_outliers(campaign, NullProgress())
-print(*verify(target, deep=True), read_layout(target).item)
+print(*verify(target), read_layout(target).item)
 for role, folder in (("train", paths.shards(name)), ("outliers", target)):
     loader = Loader(folder, role, batch_events=10, seed=(1,), epochs=1)
     print(sum(len(events) for events, _ in loader.batches()), loader.layout.item)
@@ -195,7 +204,7 @@ def test_shards_are_read_and_merged_where_the_readers_package_is_missing(tmp_pat
     assert done.returncode == 0, done.stderr
     bulk = sum(
         entry["events"]
-        for entry in read_manifest(paths.shards(NAME), None)["shards"]
+        for entry in open_manifest(paths.shards(NAME), None).as_json()["shards"]
         if entry["role"] == "train"
     )
     assert done.stdout.split("\n")[:3] == ["8 440 hits", f"{bulk} hits", "8 hits"]

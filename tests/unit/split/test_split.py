@@ -32,7 +32,7 @@ from crpipe.core.errors import (
 from crpipe.core.files import read_json, sha256, write_json
 from crpipe.core.paths import LARGE_ROLES, ROLES
 from crpipe.events.layout import Field
-from crpipe.events.shard_manifest import groups_of, read_manifest, verify
+from crpipe.events.shard_manifest import groups_of, open_manifest
 from crpipe.events.shard_reader import Shards
 from crpipe.split import gather, spill
 from crpipe.split import split as split_module
@@ -47,6 +47,7 @@ from raw_files import (
     nested,
     product_bytes,
     raw_folder,
+    read_through,
     split,
     write_hdf5,
     write_parquet,
@@ -171,9 +172,9 @@ def test_ledger_balances_and_raw_files_are_gone(staged):
     assert ledger["balanced"] is True
     assert ledger["data"] == Campaign.open(config).data
     assert not config.paths().raw(NAME).exists()
-    assert read_manifest(config.paths().shards(NAME), ledger["data"])["range"] == NAME
+    assert open_manifest(config.paths().shards(NAME), ledger["data"]).as_json()["range"] == NAME
     large = sum(ledger["items"][role] for role in LARGE_ROLES)
-    assert verify(config.paths().outliers(NAME), deep=True) == (22, large)
+    assert read_through(config.paths().outliers(NAME)) == (22, large)
 
 
 def test_groups_are_never_in_both_training_and_validation(staged):
@@ -218,7 +219,7 @@ COUNTED = "split.histograms={energy_gev: [2.0e+5, 9.0e+5, 7], depth_m: [1000, 14
 
 
 def histograms_of(config):
-    return read_manifest(config.paths().shards(NAME), None)["histograms"]
+    return open_manifest(config.paths().shards(NAME), None).as_json()["histograms"]
 
 
 def test_values_of_training_events_are_counted(staged):
@@ -237,7 +238,7 @@ def test_values_of_training_events_are_counted(staged):
             "over": int((values > high).sum()),
         }
     assert found["energy_gev"]["under"] > 0 < found["energy_gev"]["over"]
-    assert "histograms" not in read_manifest(config.paths().outliers(NAME), None)
+    assert "histograms" not in open_manifest(config.paths().outliers(NAME), None).as_json()
 
 
 def test_counts_are_the_same_with_more_workers_and_after_a_crash(staged, monkeypatch):
@@ -280,7 +281,7 @@ def test_a_histogram_of_no_column_is_refused_before_anything_is_read(staged):
 def test_without_histograms_the_manifest_has_none(staged):
     config = staged()
     split(config)
-    assert "histograms" not in read_manifest(config.paths().shards(NAME), None)
+    assert "histograms" not in open_manifest(config.paths().shards(NAME), None).as_json()
 
 
 def test_small_shards_are_cut_by_items(tmp_path):
@@ -288,7 +289,7 @@ def test_small_shards_are_cut_by_items(tmp_path):
     write_parquet(raw_folder(config) / "a.parquet", [10] * 1000)
     write_staged(config)
     split(config)
-    entries = read_manifest(config.paths().shards(NAME), None)["shards"]
+    entries = open_manifest(config.paths().shards(NAME), None).as_json()["shards"]
     assert len(entries) == 10
     assert all(500 < entry["items"] < 2000 for entry in entries)
 
@@ -344,7 +345,7 @@ def test_a_damaged_shard_is_made_again_once_its_directory_is_deleted(staged, del
     data[len(data) // 3] ^= 4
     shard.write_bytes(data[:-10] if damage == "cut" else data)
     with pytest.raises(ShardError, match="type what `crpipe check` prints for it"):
-        verify(folder, deep=True)
+        read_through(folder)
     shutil.rmtree(folder)
     with pytest.raises(DataError, match=f"run `crpipe stage {NAME}` first"):
         split(config)
@@ -380,7 +381,7 @@ def test_raw_copies_stay_until_the_shards_were_read_back(staged, monkeypatch, ch
     assert len(list(config.paths().raw(NAME).glob("*.parquet"))) == len(MULTIPLICITIES)
     shutil.rmtree(config.paths().outliers(NAME))
     split(config)
-    assert verify(config.paths().outliers(NAME), deep=True)
+    assert read_through(config.paths().outliers(NAME))
     assert not config.paths().raw(NAME).exists()
 
 
@@ -478,7 +479,7 @@ def test_an_empty_file_and_no_outliers(tmp_path):
     write_staged(config)
     split(config)
     assert ledger_of(config)["events"]["listed"] == 2
-    assert read_manifest(config.paths().outliers(NAME), None)["shards"] == []
+    assert open_manifest(config.paths().outliers(NAME), None).as_json()["shards"] == []
 
 
 def spoil(config, column, value, item=None):
@@ -644,7 +645,7 @@ def test_events_of_a_fixed_size(tmp_path):
     config = hits(tmp_path, "split.outlier_above=30", multiplicity=[30] * 4, layout=layout)
     split(config)
     assert not any(ledger_of(config)["events"][role] for role in LARGE_ROLES)
-    assert read_manifest(config.paths().outliers(NAME), None)["shards"] == []
+    assert open_manifest(config.paths().outliers(NAME), None).as_json()["shards"] == []
     short = hits(tmp_path / "short", "split.outlier_above=30", multiplicity=[30, 29], layout=layout)
     with pytest.raises(FormatError, match=r"a\.npz: row 1: expected 30 hits in each event, found 29"):
         split(short)
