@@ -106,6 +106,7 @@ def test_a_phase_waits_for_no_device_and_draws_from_the_trainers_generator_alone
         lambda x: float(x.sum()),
         lambda x: x[x > 0],
         lambda x: x.nonzero(),
+        torch.unique,
         lambda x: x.repeat_interleave(x.abs().long()),
     ],
 )
