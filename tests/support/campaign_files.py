@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -16,7 +17,7 @@ import pyarrow.parquet as pq
 from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.ledger import Ledger, LedgerFiles
 from crpipe.config.loading import Config, load_config
-from crpipe.core.files import write_json
+from crpipe.core.files import read_json, write_json
 from crpipe.core.paths import CONSOLIDATED
 from crpipe.events.layout import Field, Layout, Metric
 from crpipe.report.estimates import SourceLook
@@ -27,7 +28,7 @@ from crpipe.split.ledger import staged_sums
 from named import READERS, SIMULATOR
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from crpipe.report.run_time import Rate
@@ -203,6 +204,13 @@ class CampaignFiles:
         self._manifest(self.paths.shard_manifest(name), name, bulk, data)
         self.attempt("split", name)
         return name
+
+    @contextlib.contextmanager
+    def changed_ledger(self, name: str) -> Iterator[dict[str, Any]]:
+        """Give a ledger as JSON has it, and write it again as it is after the block."""
+        ledger = read_json(self.paths.ledger(name))
+        yield ledger
+        write_json(self.paths.ledger(name), ledger)
 
     def consolidated(self, events: int) -> None:
         self._manifest(self.paths.outlier_manifest(CONSOLIDATED), CONSOLIDATED, {"outliers": events}, "")

@@ -6,6 +6,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 from torch import nn
 
+from crpipe.core.files import sha256, write_json
 from crpipe.events.batch import Events, cut_lists
 from crpipe.events.layout import Metric
 from crpipe.statistics.classifier import LabelledRows
@@ -230,6 +231,14 @@ def checkpoint_of(folder, kind=Counting, link="0000000-0000999", **keys):
     weights = kind(CountingOptions()).model().state_dict()
     state = state_of({**BUNDLES.identity(), **keys}, weights, range=link)
     return CheckpointStore(folder, "k").save_checkpoint(state).path
+
+
+def write_receipt(path, link, checkpoint, **more):
+    """Write the receipt of a link's checkpoint as a training does; ``more`` replaces some fields."""
+    receipt = {"range": link, "ranges": [link], "round": 1, "key": "k", "parent": "", "fingerprint": "f"}
+    receipt |= {"checkpoint": checkpoint.name, "sha256": sha256(checkpoint)}
+    receipt |= dict.fromkeys(("step", "events", "items", "skipped"), 0)
+    write_json(path, receipt | more)
 
 
 def state_of(keys, weights, **more):

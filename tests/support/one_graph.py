@@ -51,10 +51,3 @@ def assert_one_graph(loss, network):
             torch.testing.assert_close(mine, known, rtol=1e-4, atol=1e-5)
     finally:
         torch._dynamo.reset()
-
-
-def assert_never_waits(loss, network):
-    """Run a loss and its backward pass where every wait for the device fails."""
-    with NeverWaits():
-        found = with_gradients(loss, network)
-    assert all(torch.isfinite(value).all() for value in found)

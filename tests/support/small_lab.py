@@ -170,3 +170,18 @@ class HitEnergy:
     def generate(self, model, events, multiplicity, generator):
         items = torch.rand(int(multiplicity.sum()), 2, generator=generator).numpy()
         return Events(events.columns, multiplicity.astype(np.uint32), items)
+
+
+def tree(module, **train):
+    """Return the keys of a campaign of this package, or of a changed copy of it, on two simulated files."""
+    return {
+        "run": "small",
+        "source": {
+            "uri": "synthetic://",
+            "reader": f"{module}:HitFiles",
+            "simulator": f"{module}:HitMaker",
+        },
+        "ranges": {"first": 0, "last": 1, "size": 2},
+        "load": {"batch_size": 20},
+        "train": {"workload": f"{module}:HitEnergy", **train},
+    }

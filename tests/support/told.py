@@ -14,3 +14,11 @@ class Told(NullProgress):
 
     def __str__(self):
         return "\n".join(self.lines)
+
+
+class Lines(list):
+    """A screen of a terminal that keeps its lines."""
+
+    tty = True
+
+    message = show = live = list.append

@@ -106,15 +106,6 @@ def test_a_wrong_call_shows_how_to_call(crpipe, words):
     assert "Usage: crpipe" in told
 
 
-def test_every_verb_explains_itself(tmp_path):
-    from typer.main import get_command
-
-    from crpipe.cli.app import app
-
-    for name, command in get_command(app).commands.items():
-        assert command.help.endswith("."), name
-
-
 def test_the_configuration_of_the_working_directory_is_read(crpipe, tmp_path):
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "config.yaml").write_text("seed: none-at-all\n")

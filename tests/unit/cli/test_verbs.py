@@ -52,10 +52,9 @@ def test_every_exit_code_of_an_error_is_explained():
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_the_help_of_a_verb_has_a_sentence_an_example_exit_codes_and_a_page(name):
+def test_the_help_of_a_verb_has_an_example_exit_codes_and_a_page(name):
     command = COMMANDS[name]
     shown = " ".join(command.get_help(typer.Context(command, info_name=f"crpipe {name}")).split())
-    assert command.help.endswith(".")
     assert f"Example: {VERBS[name].example}" in shown
     codes = re.findall(r"\d+", shown.rpartition("Exit codes:")[2].partition("(")[0])
     assert codes == [str(code) for code in sorted({*VERBS[name].exits, 0, 2, 130})]
@@ -147,8 +146,9 @@ def test_a_call_starts_without_the_options_of_the_call_before(call, tmp_path):
     assert "\nrun: default\n" in call("config", "default")[1]
 
 
-def test_every_verb_shows_the_shared_options_once():
+def test_every_verb_and_group_has_a_sentence_and_shows_the_shared_options_once():
     for words, command in commands(get_command(app)):
+        assert command.help.endswith("."), words
         taken = [name for param in command.params for name in param.opts]
         assert taken.count("--config") == 1, words
         assert taken.count("--set") == 1, words

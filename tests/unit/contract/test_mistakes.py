@@ -108,6 +108,12 @@ MISTAKES = {
         "np.random.normal(0, 1e-3, len(part))",
         r"HitEnergy.collate: expected random numbers from `seed` alone, found a draw from the process's gen",
     ),
+    "the generator of torch": (
+        batches.collate_follows_from_its_arguments,
+        '"energy": torch.from_numpy(energy)',
+        '"energy": torch.from_numpy(energy) + 1e-3 * torch.randn(len(part))',
+        r"HitEnergy.collate: expected random numbers from `seed` alone, found a draw from the process's gen",
+    ),
     "collate in place": (
         batches.collate_changes_no_event,
         "        x, charge = part.items.T\n",
@@ -162,12 +168,6 @@ MISTAKES = {
         "mean = wrong.mean()",
         r"HitEnergy: the loss of phase fit: expected an event of weight [02] to count like [02] events",
     ),
-    "a number in place of a tensor": (
-        losses.a_loss_is_a_scalar_with_detached_metrics,
-        'return mean, {"squared": mean.detach()}',
-        "return mean.item()",
-        r"HitEnergy: the loss of phase fit: expected a scalar tensor, .* \(scalar, metrics\), found float",
-    ),
     "a loss that is not finite": (
         losses.a_loss_is_a_scalar_with_detached_metrics,
         'return mean, {"squared": mean.detach()}',
@@ -179,18 +179,6 @@ MISTAKES = {
         'return mean, {"squared": mean.detach()}',
         "return wrong, {}",
         r"HitEnergy: the loss of phase fit: expected a scalar tensor, .*, found a tensor \[20\]",
-    ),
-    "a metric that is no tensor": (
-        losses.a_loss_is_a_scalar_with_detached_metrics,
-        "mean.detach()}",
-        "mean.item()}",
-        r"HitEnergy: the loss of phase fit: expected the metric squared as a detached scalar.*, found float",
-    ),
-    "an exception in a loss": (
-        losses.a_loss_is_a_scalar_with_detached_metrics,
-        'batch["energy"]).square(), batch["weight"]',
-        'batch["energies"]).square(), batch["weight"]',
-        r"HitEnergy: the loss of phase fit failed: KeyError: 'energies' \(.*, line \d+\)",
     ),
     "a metric with its gradients": (
         losses.a_loss_is_a_scalar_with_detached_metrics,
@@ -220,7 +208,7 @@ MISTAKES = {
         losses.phases_are_phases,
         'return [Phase("fit", lambda model: model.parameters(), self.loss, adam, average=True)]',
         'return Phase("fit", lambda model: model.parameters(), self.loss, adam, average=True)',
-        r"HitEnergy.*(phases|Phase)",
+        r"HitEnergy.phases: expected a list of Phase, found Phase",
     ),
     "predictions one short": (
         predictions.predictions_follow_from_their_arguments,
@@ -270,6 +258,12 @@ MISTAKES = {
         "torch.rand(int(multiplicity.sum()), 2)",
         r"HitEnergy.generate: expected the same events for the same seed, found others",
     ),
+    "items that do not add up": (
+        predictions.generated_events_follow_from_the_seed,
+        "multiplicity.astype(np.uint32), items)",
+        "multiplicity.astype(np.uint32), items[1:])",
+        r"HitEnergy.generate .*items: expected \d+, the sum of the multiplicities, found \d+",
+    ),
     "a loss that counts its calls": (
         trainings.a_killed_training_ends_in_the_same_bytes,
         'wrong, weight = (self.guess(model, batch) - batch["energy"]).square(), batch["weight"]',
@@ -312,18 +306,7 @@ MISTAKES = {
 
 def case_of(module):
     """A case of the small package under another name of its module."""
-    source = {"uri": "synthetic://", "reader": f"{module}:HitFiles", "simulator": f"{module}:HitMaker"}
-    return Case(
-        validate(
-            {
-                "run": "small",
-                "source": source,
-                "ranges": {"first": 0, "last": 1, "size": 2},
-                "load": {"batch_size": 20},
-                "train": {"workload": f"{module}:HitEnergy"},
-            }
-        )
-    )
+    return Case(validate(small_lab.tree(module)))
 
 
 def sentence_of(case, check):

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from counting import Classified, Counting, Echo, Given, Listing, checkpoint_of
+from counting import Classified, Counting, Echo, Given, Listing, checkpoint_of, write_receipt
 from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.raw_files import Entry, write_manifest
 from crpipe.core.errors import CheckpointError, ConfigError, PluginError
@@ -42,10 +42,7 @@ def prepared(tmp_path):
         entries = [Entry(f"{letter}.parquet", f"file:///{letter}", 1, None) for letter in "ab"]
         write_manifest(paths.manifest(FIRST), entries)
         path = checkpoint_of(paths.store(SECOND), kind)
-        receipt = {"range": SECOND, "checkpoint": path.name, "sha256": "", "parent": "", "fingerprint": "f"}
-        receipt |= {"ranges": [SECOND], "round": 1, "key": "k"}
-        receipt |= dict.fromkeys(("step", "events", "items", "skipped"), 0)
-        write_json(paths.receipt(SECOND), receipt)
+        write_receipt(paths.receipt(SECOND), SECOND, path, sha256="")
         return campaign
 
     yield prepare

@@ -12,7 +12,7 @@ import torch
 import yaml
 from safetensors.numpy import load_file
 
-from counting import NAMED, checkpoint_of
+from counting import NAMED, checkpoint_of, write_receipt
 from crpipe.campaign.campaign import Campaign
 from crpipe.config.loading import load_config, validate
 from crpipe.core.errors import CheckpointError
@@ -104,10 +104,7 @@ def trained(config):
         saved = CheckpointStore(folder, "k").save_checkpoint(
             {**state.state(campaign.train_keys), "range": link}
         )
-        receipt = {"range": link, "ranges": [link], "round": 1, "key": f"k{link}", "parent": parent}
-        receipt |= {"checkpoint": saved.path.name, "sha256": saved.sha256, "fingerprint": "f"}
-        receipt |= dict.fromkeys(("step", "events", "items", "skipped"), 0)
-        write_json(paths.receipt(link), receipt)
+        write_receipt(paths.receipt(link), link, saved.path, key=f"k{link}", parent=parent)
         parent = saved.sha256
     write_json(paths.evaluation(RANGES[-1]) / "metrics.json", {"checkpoint": parent, **SCORES})
     return paths.receipt(RANGES[-1])
@@ -339,11 +336,9 @@ def chained(folder, rounds):
         name = first if number == 1 else f"{first}.{number}"
         keys = {"source.uri": "file:///data", "train.horizon_ranges": 9, "step": step}
         path = checkpoint_of(run / "store" / name, link=name, **keys)
-        receipt = {"range": name, "ranges": LINKS[first], "round": number, "key": f"k{step}"}
-        receipt |= {"parent": parent, "sha256": sha256(path), "checkpoint": path.name, "fingerprint": "f"}
-        receipt |= dict.fromkeys(("step", "events", "items", "skipped"), 0)
-        write_json(run / "ranges" / f"{name}.json", receipt)
-        parent = receipt["sha256"]
+        place = {"ranges": LINKS[first], "round": number, "key": f"k{step}", "parent": parent}
+        write_receipt(run / "ranges" / f"{name}.json", name, path, **place)
+        parent = sha256(path)
     return path
 
 

@@ -28,9 +28,8 @@ def split(files, index, groups, part="validation", train=1000):
     held_out = {"name": f"{part}-0", "role": part, "events": groups, "items": 0, "files": {}}
     manifest["shards"] = [shard for shard in manifest["shards"] if shard["role"] == "train"] + [held_out]
     write_json(files.paths.shard_manifest(name), manifest)
-    ledger = read_json(files.paths.ledger(name))
-    ledger["events"] |= dict.fromkeys(DESTINATIONS, 0) | {"train": train, part: groups * 3}
-    write_json(files.paths.ledger(name), ledger)
+    with files.changed_ledger(name) as ledger:
+        ledger["events"] |= dict.fromkeys(DESTINATIONS, 0) | {"train": train, part: groups * 3}
 
 
 @pytest.fixture

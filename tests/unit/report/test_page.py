@@ -10,7 +10,6 @@ import pytest
 
 from campaign_files import CampaignFiles, realistic, with_validation
 from crpipe import __version__
-from crpipe.core.files import read_json, write_json
 from crpipe.events.layout import Metric
 from crpipe.report import page as page_module
 from crpipe.report.jobs import attempts_of
@@ -256,10 +255,8 @@ def test_the_page_says_what_trains_what_comes_next_and_where_the_logs_are(tmp_pa
 def test_an_unbalanced_ledger_is_the_first_thing_seen(tmp_path):
     made = CampaignFiles(tmp_path, ranges=1)
     made.claim()
-    made.split(0)
-    ledger = read_json(made.paths.ledger(made.name(0)))
-    ledger["events"]["train"] -= 1
-    write_json(made.paths.ledger(made.name(0)), ledger)
+    with made.changed_ledger(made.split(0)) as ledger:
+        ledger["events"]["train"] -= 1
     assert '<li class="bad"><b>✗ not balanced</b>' in render_page(made.state)
 
 

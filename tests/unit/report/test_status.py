@@ -205,21 +205,18 @@ def test_ledgers_are_summed_and_checked_again(files):
     ledgers = files.state.ledgers
     assert (ledgers.count, ledgers.quarantined, ledgers.events.rejected) == (2, 2, 3)
     assert ledgers.balanced()
-    path = files.paths.ledger(name)
-    ledger = json.loads(path.read_text())
-    ledger["items"]["outliers"] -= 1
-    path.write_text(json.dumps(ledger))
+    with files.changed_ledger(name) as ledger:
+        ledger["items"]["outliers"] -= 1
     assert files.state.ledgers.unbalanced == (name,)
     assert f"UNBALANCED  {name}" in render_status(files.state, 120)
 
 
 def test_files_without_checksums_and_repeated_events_are_said(files):
-    path = files.paths.ledger(files.split(0))
-    ledger = json.loads(path.read_text())
+    name = files.split(0)
     assert "size only" not in render_status(files.state, 120)
-    ledger["staged"]["size_only"] = 3
-    ledger["repeated"] = {"columns": ["run"], "events": 7, "first": []}
-    path.write_text(json.dumps(ledger))
+    with files.changed_ledger(name) as ledger:
+        ledger["staged"]["size_only"] = 3
+        ledger["repeated"] = {"columns": ["run"], "events": 7, "first": []}
     text = render_status(files.state, 120)
     assert "3 files verified by size only: the source names no checksum" in text
     assert "7 events repeat another one of the range; the ledgers name them" in text
@@ -373,12 +370,10 @@ def test_a_trial_with_some_files_of_each_range_says_so(tmp_path):
 
 
 def test_what_is_held_out_has_outliers_of_its_own(files):
-    ledger = files.paths.ledger(files.split(0))
-    content = json.loads(ledger.read_text())
-    for kind in ("events", "items"):
-        content[kind]["outliers"] -= 30
-        content[kind]["validation_outliers"] = 30
-    ledger.write_text(json.dumps(content))
+    with files.changed_ledger(files.split(0)) as ledger:
+        for kind in ("events", "items"):
+            ledger[kind]["outliers"] -= 30
+            ledger[kind]["validation_outliers"] = 30
     text = render_status(files.state, 200)
     assert "outliers 70 + validation_outliers 30 + rejected 0" in text
     assert "1 of 1 balance" in text
@@ -386,13 +381,11 @@ def test_what_is_held_out_has_outliers_of_its_own(files):
 
 
 def test_links_without_training_events_and_doubtful_groups_are_warned_of(files):
-    for index in range(2):
-        ledger = files.paths.ledger(files.split(index))
-        content = json.loads(ledger.read_text())
-        if index:
-            content["events"]["validation"] += content["events"].pop("train")
-            content |= {"events": content["events"] | {"train": 0}, "doubtful_groups": "each row is a group"}
-        ledger.write_text(json.dumps(content))
+    files.split(0)
+    with files.changed_ledger(files.split(1)) as ledger:
+        ledger["events"]["validation"] += ledger["events"]["train"]
+        ledger["events"]["train"] = 0
+        ledger["doubtful_groups"] = "each row is a group"
     text = render_status(files.state, 200)
     assert f"EMPTY       {files.name(1)}: no training event" in text
     assert "GROUPS      each row is a group" in text
@@ -400,11 +393,9 @@ def test_links_without_training_events_and_doubtful_groups_are_warned_of(files):
 
 
 def test_the_ledgers_of_an_earlier_version_are_refused_in_words(files):
-    ledger = files.paths.ledger(files.split(0))
-    content = json.loads(ledger.read_text())
-    for kind in ("events", "items"):
-        del content[kind]["validation_outliers"], content[kind]["test_outliers"]
-    ledger.write_text(json.dumps(content))
+    with files.changed_ledger(files.split(0)) as ledger:
+        for kind in ("events", "items"):
+            del ledger[kind]["validation_outliers"], ledger[kind]["test_outliers"]
     with pytest.raises(DataError, match="made by an earlier crpipe, which trained on large held-out events"):
         CampaignState.read(files.campaign)
 

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from campaign_files import CampaignFiles
-from crpipe.core.files import read_json, write_json
+from crpipe.core.files import write_json
 from crpipe.core.paths import OUTLIERS
 from crpipe.events.layout import Metric
 from crpipe.report.state import CampaignState
@@ -44,10 +44,8 @@ def test_events_without_items_are_counted(files):
 
 
 def test_an_unbalanced_sum_and_lost_outliers_are_marked(files):
-    path = files.paths.ledger(files.name(0))
-    ledger = read_json(path)
-    ledger["events"]["train"] -= 1
-    write_json(path, ledger)
+    with files.changed_ledger(files.name(0)) as ledger:
+        ledger["events"]["train"] -= 1
     files.consolidated(events=200)
     text = render_summary(files.state)
     assert text.count("✗") == 2
@@ -163,11 +161,9 @@ def test_events_of_one_size_have_no_outliers_link(files):
 
 
 def test_huge_sums_and_an_empty_campaign_keep_the_box(files, tmp_path):
-    path = files.paths.ledger(files.name(0))
-    ledger = read_json(path)
-    ledger["items"]["listed"] += 10**15
-    ledger["items"]["train"] += 10**15
-    write_json(path, ledger)
+    with files.changed_ledger(files.name(0)) as ledger:
+        ledger["items"]["listed"] += 10**15
+        ledger["items"]["train"] += 10**15
     assert is_a_clean_box(render_summary(files.state))
     assert "1,000,000,018,800,000" in render_summary(files.state)
     text = render_summary(CampaignFiles(tmp_path / "empty", ranges=2).state)

@@ -73,12 +73,14 @@ def test_a_checkpoint_to_start_from_must_be_there_before_any_job(tmp_path):
 
 def test_a_workload_that_reads_other_columns_is_refused():
     workload = Counting(CountingOptions())
-    other = replace(BUNDLES, events=BUNDLES.events[:2])
-    with pytest.raises(ConfigError, match=r"lab:Net reads the event columns energy_gev, which lab:Read does"):
-        check_columns(other, "lab:Read", workload, "lab:Net")
-    other = replace(BUNDLES, items=BUNDLES.items[1:])
-    with pytest.raises(ConfigError, match=r"reads the item columns energy_gev, which lab:Read does not give"):
-        check_columns(other, "lab:Read", workload, "lab:Net")
+    sentence = (
+        r"lab:Net reads the {} columns energy_gev, which lab:Read does not give \(.*did you mean energy_mev"
+    )
+    for kind, name in (("event", "events"), ("item", "items")):
+        fields = getattr(BUNDLES, name)
+        misspelt = [replace(field, name=field.name.replace("_gev", "_mev")) for field in fields]
+        with pytest.raises(ConfigError, match=sentence.format(kind)):
+            check_columns(replace(BUNDLES, **{name: tuple(misspelt)}), "lab:Read", workload, "lab:Net")
     other = replace(BUNDLES, items=BUNDLES.items[::-1])
     with pytest.raises(ConfigError, match=r"reads the item columns energy_gev by position, but the first"):
         check_columns(other, "lab:Read", workload, "lab:Net")

@@ -16,7 +16,7 @@ from crpipe.train.meter import Meter
 from crpipe.train.ranks import World
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper
-from models import interrupted, trained
+from models import equal, interrupted, trained
 from toy import RANGES, Toy, ToyOptions, make_events, toy_config
 
 CPU = torch.device("cpu")
@@ -58,16 +58,6 @@ def step(stepper, state):
     bad = stepper.step(GROUP, (1,), 1.0)
     state.counters.step += 1
     return int(bad), int(stepper.overflowed)
-
-
-def equal(one, other):
-    if isinstance(one, torch.Tensor):
-        return torch.equal(one, other)
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(equal(one[name], other[name]) for name in one)
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(equal, one, other))
-    return one == other
 
 
 def test_an_overflow_skips_the_whole_step_and_halves_the_scale_of_its_phase_alone(tmp_path, monkeypatch):
@@ -155,7 +145,7 @@ def configure(root, **train):
 def test_overflows_are_counted_and_are_no_failures(tmp_path, monkeypatch):
     monkeypatch.setattr("crpipe.train.loop.MOST_SKIPPED", 1)
     huge(monkeypatch)
-    receipt, checkpoint, told = trained(configure(tmp_path), RANGES[0])
+    receipt, checkpoint, told = trained(configure(tmp_path))
     halved = math.log2(FIRST / checkpoint["loss_scales"]["critic"][0])
     assert 3 < halved <= 3 * receipt["skipped"]  # three repeats
     assert "gradients overflowed, skipped, and its loss scale is halved" in told
@@ -169,7 +159,7 @@ def test_killed_in_the_middle_it_ends_in_the_same_bytes(tmp_path, monkeypatch):
     keys = {"snapshot_steps": 1, "fresh_batches": False}
     configs = [configure(tmp_path / name, **keys) for name in ("resumed", "whole")]
     for _ in range(9):
-        interrupted(configs[0], RANGES[0])
+        interrupted(configs[0])
     ends = [[trained(config, name)[:2] for name in RANGES[:2]] for config in configs]
     assert [receipt["sha256"] for receipt, _ in ends[0]] == [receipt["sha256"] for receipt, _ in ends[1]]
     (_, first), (_, second) = ends[0]
@@ -180,7 +170,7 @@ def test_killed_in_the_middle_it_ends_in_the_same_bytes(tmp_path, monkeypatch):
 
 
 def test_a_run_in_float32_has_no_scales_and_one_in_float16_takes_those_of_its_parent(tmp_path):
-    _, checkpoint, _ = trained(toy_config(tmp_path), RANGES[0])
+    _, checkpoint, _ = trained(toy_config(tmp_path))
     assert "loss_scales" not in checkpoint
     _, state = make(tmp_path)
     state.continue_from({**checkpoint, "loss_scales": {"critic": [8.0, 5.0], "gone": [2.0, 0.0]}}, "reset")
@@ -191,6 +181,6 @@ def test_a_run_in_float32_has_no_scales_and_one_in_float16_takes_those_of_its_pa
     "scales", [3, {"critic": 1.0}, {"critic": [0.0, 1.0]}, {"critic": [float("inf"), 1.0]}]
 )
 def test_damaged_scales_are_named(tmp_path, scales):
-    _, checkpoint, _ = trained(toy_config(tmp_path), RANGES[0])
+    _, checkpoint, _ = trained(toy_config(tmp_path))
     assert list(problems(checkpoint)) == []
     assert list(problems({**checkpoint, "loss_scales": scales})) == ["a loss scale is no pair of numbers"]

@@ -23,14 +23,6 @@ SHOWN = "import torch; from crpipe.train.numerics import *; from crpipe.train.ra
 SHOWN += "import json; print(json.dumps(numerics(World(0, 1, torch.device('cpu')))))"
 
 
-def train(config, name=FIRST):
-    return trained(config, name)
-
-
-def interrupt(config):
-    return interrupted(config, FIRST)
-
-
 def of_process(**variables):
     done = subprocess.run(
         [sys.executable, "-c", SHOWN], env=os.environ | variables, capture_output=True, text=True, check=True
@@ -99,7 +91,7 @@ def test_what_differs_is_said_in_words(name, words):
 
 def test_receipt_checkpoint_and_journal_hold_it(tmp_path):
     config = toy_config(tmp_path, train={"threads": 1})
-    receipt, checkpoint, _ = train(config)
+    receipt, checkpoint, _ = trained(config)
     (used,) = checkpoint["numerics"]
     assert used["threads"] == 1
     assert receipt["numerics"] == hashes([used])
@@ -111,50 +103,50 @@ def test_receipt_checkpoint_and_journal_hold_it(tmp_path):
 def test_the_same_numerics_are_silent_at_a_resume_and_in_the_next_link(tmp_path):
     config = toy_config(tmp_path, train={"threads": 1, "numerics": "refuse"})
     whole = toy_config(tmp_path / "whole", train={"threads": 1})
-    interrupt(config)
-    receipt, checkpoint, told = train(config)
+    interrupted(config)
+    receipt, checkpoint, told = trained(config)
     assert "numerics" not in told
     assert len(checkpoint["numerics"]) == 1
-    assert receipt["sha256"] == train(whole)[0]["sha256"]
-    assert "numerics" not in train(config, SECOND)[2]
+    assert receipt["sha256"] == trained(whole)[0]["sha256"]
+    assert "numerics" not in trained(config, SECOND)[2]
 
 
 @pytest.mark.parametrize("policy", ["warn", "refuse"])
 def test_a_resume_with_other_threads_is_told_or_refused(tmp_path, policy):
-    path = interrupt(toy_config(tmp_path, train={"threads": 1}))
+    path = interrupted(toy_config(tmp_path, train={"threads": 1}))
     config = toy_config(tmp_path, train={"threads": 2, "numerics": policy})
     if policy == "refuse":
         with pytest.raises(CheckpointError, match=f"{path.name}.*CPU threads 1, here 2"):
-            train(config)
+            trained(config)
         assert path.exists()
-        assert "numerics" not in train(toy_config(tmp_path, train={"threads": 1, "numerics": policy}))[2]
+        assert "numerics" not in trained(toy_config(tmp_path, train={"threads": 1, "numerics": policy}))[2]
         return
-    receipt, checkpoint, told = train(config)
+    receipt, checkpoint, told = trained(config)
     assert told.count("CPU threads 1, here 2") == 1
     assert [each["threads"] for each in checkpoint["numerics"]] == [1, 2]
     assert receipt["numerics"] == hashes(checkpoint["numerics"])
 
 
 def test_so_is_a_link_whose_parent_was_computed_otherwise(tmp_path):
-    train(toy_config(tmp_path, train={"threads": 1}))
+    trained(toy_config(tmp_path, train={"threads": 1}))
     with pytest.raises(CheckpointError, match="CPU threads 1, here 2"):
-        train(toy_config(tmp_path, train={"threads": 2, "numerics": "refuse"}), SECOND)
-    _, checkpoint, told = train(toy_config(tmp_path, train={"threads": 2}), SECOND)
+        trained(toy_config(tmp_path, train={"threads": 2, "numerics": "refuse"}), SECOND)
+    _, checkpoint, told = trained(toy_config(tmp_path, train={"threads": 2}), SECOND)
     assert told.count("CPU threads 1, here 2") == 1
     assert [each["threads"] for each in checkpoint["numerics"]] == [2]
 
 
 def test_a_snapshot_of_an_earlier_version_is_named(tmp_path):
-    made_before(interrupt(toy_config(tmp_path)))
+    made_before(interrupted(toy_config(tmp_path)))
     with pytest.raises(CheckpointError, match="an earlier version of crpipe"):
-        train(toy_config(tmp_path, train={"numerics": "refuse"}))
-    receipt, _, told = train(toy_config(tmp_path))
+        trained(toy_config(tmp_path, train={"numerics": "refuse"}))
+    receipt, _, told = trained(toy_config(tmp_path))
     assert told.count("an earlier version of crpipe") == 1
     assert len(receipt["numerics"]) == 1
 
 
 def test_damaged_numerics_are_no_checkpoint(tmp_path):
-    path = interrupt(toy_config(tmp_path))
+    path = interrupted(toy_config(tmp_path))
     state = torch.load(path, weights_only=True)
     for wrong in ("text", ["text"], [{"threads": torch.zeros(1)}]):
         torch.save({**state, "numerics": wrong}, tmp_path / "wrong.pt")

@@ -163,7 +163,4 @@ def test_a_killed_training_ends_in_the_same_bytes(kind, tmp_path, monkeypatch):
     name = f"killed_{kind.strip(chr(34))}"
     (tmp_path / f"{name}.py").write_text(changed)
     monkeypatch.syspath_prepend(str(tmp_path))
-    source = {"uri": "synthetic://", "reader": f"{name}:HitFiles", "simulator": f"{name}:HitMaker"}
-    tree = {"run": "small", "source": source, "ranges": {"first": 0, "last": 1, "size": 2}}
-    tree |= {"load": {"batch_size": 20}, "train": {"workload": f"{name}:HitEnergy"}}
-    a_killed_training_ends_in_the_same_bytes(Case(validate(tree)))
+    a_killed_training_ends_in_the_same_bytes(Case(validate(small_lab.tree(name))))

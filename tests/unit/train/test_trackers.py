@@ -98,7 +98,7 @@ def test_a_training_has_the_same_checkpoint_and_one_run_in_the_tool(tmp_path, to
     options = {"log_steps": 1}
     expected, _, _ = trained(toy_config(tmp_path / "plain", train=options), FIRST)
     config = toy_config(tmp_path / "logged", train={**options, "loggers": [tool]})
-    interrupted(config, FIRST).unlink()  # what it logged comes again
+    interrupted(config).unlink()  # what it logged comes again
     receipt, _, told = trained(config, FIRST)
     assert "warning" not in told
     assert receipt["sha256"] == expected["sha256"]

@@ -23,10 +23,6 @@ FIRST, SECOND, _ = RANGES
 VALIDATED = {"validate_every": 2, "validate_events": 40}
 
 
-def train(config, name=FIRST, **options):
-    return trained(config, name, **options)
-
-
 def rows_of(config, name=FIRST):
     rows = read_metrics(config.paths().store(name) / "metrics.jsonl")
     return [row for row in rows if "validation/score" in row]
@@ -38,7 +34,7 @@ def best_of(config, name=FIRST):
 
 def test_validation_falls_on_its_steps_and_on_the_end_of_the_link(tmp_path):
     config = toy_config(tmp_path, train={**VALIDATED, "validate_every": 3})
-    receipt, _, _ = train(config)
+    receipt, _, _ = trained(config)
     assert [row["step"] for row in rows_of(config)] == [3, 6, receipt["step"]]
     names = {"critic/loss", "critic/gap", "generator/loss", "score", "drawn"}
     assert {f"validation/{name}" for name in names} <= {*rows_of(config)[0]}
@@ -48,15 +44,15 @@ def test_validation_falls_on_its_steps_and_on_the_end_of_the_link(tmp_path):
 
 def test_every_link_is_judged_on_the_same_events(tmp_path):
     config = toy_config(tmp_path, model={"rate": 0.0}, train=VALIDATED)
-    train(config)
-    train(config, SECOND)
+    trained(config)
+    trained(config, SECOND)
     first, second = rows_of(config)[-1], rows_of(config, SECOND)[-1]
     assert first["validation/critic/loss"] == second["validation/critic/loss"]
 
 
 def test_the_best_checkpoint_is_a_checkpoint_and_the_next_link_starts_from_the_last(tmp_path):
     config = toy_config(tmp_path, train={**VALIDATED, "monitor": "generator/loss"})
-    receipt, _, _ = train(config)
+    receipt, _, _ = trained(config)
     best = best_of(config)
     values = {row["step"]: row["validation/generator/loss"] for row in rows_of(config)}
     assert best["value"] == min(values.values()) == values[best["step"]]
@@ -64,18 +60,18 @@ def test_the_best_checkpoint_is_a_checkpoint_and_the_next_link_starts_from_the_l
     path = config.paths().store(FIRST) / best["checkpoint"]
     assert sha256(path) == best["sha256"]
     assert load(path)["counters"]["step"] == best["step"]
-    assert train(config, SECOND)[0]["parent"] == receipt["sha256"]
+    assert trained(config, SECOND)[0]["parent"] == receipt["sha256"]
 
 
 def test_a_link_without_events_takes_over_the_best_checkpoint_of_the_link_before(tmp_path):
     """After it, ``best`` means what it meant before: its own last weights are the last of the link before."""
     config = toy_config(tmp_path, train={**VALIDATED, "monitor": "generator/loss"})
-    train(config)
+    trained(config)
     before = best_of(config)
     assert before["step"] < json.loads(config.paths().receipt(FIRST).read_text())["step"]
     data = json.loads((config.paths().shards(SECOND) / "manifest.json").read_text())["data"]
     write_shards(config.paths().shards(SECOND), [("train-00000", "train", make_events(0, 1))], data)
-    receipt, checkpoint, _ = train(config, SECOND)
+    receipt, checkpoint, _ = trained(config, SECOND)
     assert receipt["step"] == json.loads(config.paths().receipt(FIRST).read_text())["step"]
     best = best_of(config, SECOND)
     assert {name: best[name] for name in ("step", "value", "metric")} == {
@@ -94,7 +90,7 @@ def test_a_link_without_events_takes_over_the_best_checkpoint_of_the_link_before
     ]
     config.paths().receipt(SECOND).unlink()
     config.paths().best_receipt(SECOND).unlink()
-    assert "adopted" in train(config, SECOND)[2]
+    assert "adopted" in trained(config, SECOND)[2]
     paths = (config.paths().receipt(SECOND), config.paths().best_receipt(SECOND))
     assert [path.read_text() for path in paths] == texts
 
@@ -102,11 +98,11 @@ def test_a_link_without_events_takes_over_the_best_checkpoint_of_the_link_before
 def test_a_best_checkpoint_of_a_later_step_than_this_job_found_is_deleted_at_the_end(tmp_path):
     """An interrupted job left it that validated at other steps."""
     config = toy_config(tmp_path, model={"rate": 0.0}, train={"validate_every": 1, "monitor": "score"})
-    interrupted(config, FIRST)
+    interrupted(config)
     (path,) = config.paths().store(FIRST).glob("best-*")
     later = path.with_name(path.name.replace("-0000000001-", "-0000000099-"))
     later.write_bytes(path.read_bytes())
-    train(config)
+    trained(config)
     assert not later.exists()
     assert best_of(config)["checkpoint"] == path.name
 
@@ -114,27 +110,27 @@ def test_a_best_checkpoint_of_a_later_step_than_this_job_found_is_deleted_at_the
 def test_an_adopted_checkpoint_gets_both_receipts_back(tmp_path):
     site = {**VALIDATED, "monitor": "score", "early_stopping_patience": 1, "passes_per_link": 3}
     config = toy_config(tmp_path, model={"rate": 0.0}, train=site)
-    receipt, _, _ = train(config)
+    receipt, _, _ = trained(config)
     assert "stopped" in receipt
     paths = [config.paths().receipt(FIRST), config.paths().best_receipt(FIRST)]
     texts = [path.read_text() for path in paths]
     for path in paths:
         path.unlink()
-    assert "adopted" in train(config)[2]
+    assert "adopted" in trained(config)[2]
     assert [path.read_text() for path in paths] == texts
 
 
 def test_a_link_without_progress_ends_early_with_the_reason(tmp_path):
     site = {"validate_every": 1, "monitor": "score", "early_stopping_patience": 3, "passes_per_link": 3}
     config = toy_config(tmp_path, model={"rate": 0.0}, train=site)
-    receipt, _, told = train(config)
+    receipt, _, told = trained(config)
     assert receipt["step"] == 4
     assert receipt["stopped"].startswith("no better validation/score for 3 validations; best ")
     assert receipt["stopped"].endswith(" at step 1")
     assert receipt["stopped"] in told
     noted = [row for row in Journal(config.paths().train_journal()).rows() if row["what"] == "stopped"]
     assert [row["reason"] for row in noted] == [receipt["stopped"]]
-    assert train(config, SECOND)[0]["parent"] == receipt["sha256"]
+    assert trained(config, SECOND)[0]["parent"] == receipt["sha256"]
 
 
 def test_a_plateau_lowers_the_learning_rates_and_a_resume_goes_on_so(tmp_path):
@@ -145,13 +141,13 @@ def test_a_plateau_lowers_the_learning_rates_and_a_resume_goes_on_so(tmp_path):
         "passes_per_link": 2,
     }
     whole = toy_config(tmp_path / "whole", model={"rate": 0.0}, train=site)
-    _, checkpoint, told = train(whole)
+    _, checkpoint, told = trained(whole)
     assert set(checkpoint["shares"].values()) == {0.3}
     assert "no better validation 2 times: learning rates fall to critic 0.5, generator 0.5" in told
     killed = toy_config(tmp_path / "killed", model={"rate": 0.0}, train=site)
-    interrupted(killed, FIRST)
-    interrupted(killed, FIRST)
-    assert train(killed)[0]["sha256"] == train(whole)[0]["sha256"]
+    interrupted(killed)
+    interrupted(killed)
+    assert trained(killed)[0]["sha256"] == trained(whole)[0]["sha256"]
 
 
 def test_a_plateau_makes_what_is_validated_part_of_the_checkpoint(tmp_path):
@@ -172,7 +168,7 @@ def test_a_plateau_makes_what_is_validated_part_of_the_checkpoint(tmp_path):
 def test_a_value_that_is_not_finite_is_no_improvement(tmp_path):
     site = {"validate_every": 1, "monitor": "score", "early_stopping_patience": 2}
     config = toy_config(tmp_path, model={"validation_nan": True}, train=site)
-    receipt, _, told = train(config)
+    receipt, _, told = trained(config)
     assert receipt["stopped"] == "no better validation/score for 2 validations; never finite"
     assert "not finite: validation/score" in told
     assert not config.paths().best_receipt(FIRST).exists()
@@ -205,7 +201,7 @@ def test_weights_are_put_back_also_when_validation_raises(tmp_path, monkeypatch)
 
     monkeypatch.setattr(Toy, "validate", lambda *_: 1 / 0)
     monkeypatch.setattr(Validator, "measure", failing)
-    train(toy_config(tmp_path, train=VALIDATED))
+    trained(toy_config(tmp_path, train=VALIDATED))
     for before, after, training in states:
         assert training
         assert all(torch.equal(before[name], after[name]) for name in before)
@@ -215,7 +211,7 @@ def test_a_metric_that_nobody_measures_is_refused_with_the_legal_ones(tmp_path):
     config = toy_config(tmp_path, train={**VALIDATED, "monitor": "auc"})
     words = "monitor: auc is not measured by toy:Toy; legal values: critic/loss, generator/loss, score, drawn"
     with pytest.raises(ConfigError, match=words):
-        train(config)
+        trained(config)
     with pytest.raises(ConfigError, match=words):
         check_fit(config)
 
@@ -236,15 +232,15 @@ def test_an_empty_sample_is_refused_before_the_first_step(tmp_path):
     data = json.loads((folder / "manifest.json").read_text())["data"]
     write_shards(folder, [("train-00000", "train", make_events(50, 5))], data)
     with pytest.raises(ConfigError, match=r"no validation events in .*; raise split.validation_fraction"):
-        train(config)
+        trained(config)
 
 
 def test_held_out_shards_of_another_configuration_are_refused(tmp_path):
     config = toy_config(tmp_path, train=VALIDATED)
-    train(config)
+    trained(config)
     write_shards(config.paths().shards(FIRST), [], "0123456789abcdef")
     with pytest.raises(ShardError, match="made under another configuration"):
-        train(config, SECOND)
+        trained(config, SECOND)
 
 
 def test_the_interval_of_the_log_changes_no_weight(tmp_path):
@@ -253,10 +249,10 @@ def test_the_interval_of_the_log_changes_no_weight(tmp_path):
     for every in (1, 4, 20):
         keys = {"log_steps": every, "passes_per_link": 9}
         config = toy_config(tmp_path / str(every), model=model, train=keys)
-        found.append(train(config)[1])
+        found.append(trained(config)[1])
     changed = toy_config(tmp_path / "changed", model=model, train={**keys, "log_steps": 1})
-    interrupted(changed, FIRST)
-    found.append(train(toy_config(tmp_path / "changed", model=model, train={**keys, "log_steps": 5}))[1])
+    interrupted(changed)
+    found.append(trained(toy_config(tmp_path / "changed", model=model, train={**keys, "log_steps": 5}))[1])
     for other in found[1:]:
         assert other["shares"] == found[0]["shares"] == {"critic": 0.2, "generator": 1.0}
         assert other["counters"] == found[0]["counters"]
@@ -265,17 +261,17 @@ def test_the_interval_of_the_log_changes_no_weight(tmp_path):
 
 def test_a_lost_best_checkpoint_is_named_at_the_resume(tmp_path):
     config = toy_config(tmp_path, train={"validate_every": 1, "monitor": "score"})
-    interrupted(config, FIRST)
+    interrupted(config)
     for path in config.paths().store(FIRST).glob("best-*"):
         path.unlink()
     with pytest.raises(CheckpointError, match="the best checkpoint of train.monitor"):
-        train(config)
+        trained(config)
 
 
 def test_a_profile_is_written_where_it_is_asked_for(tmp_path):
     config = toy_config(tmp_path)
-    assert "the trace" not in train(config)[2]
-    assert "1 steps; the trace" in train(config, SECOND, profile_steps=1)[2]
+    assert "the trace" not in trained(config)[2]
+    assert "1 steps; the trace" in trained(config, SECOND, profile_steps=1)[2]
 
 
 FITTED = {"workload": "toy:FittedToy"}
@@ -292,7 +288,7 @@ def test_without_validation_events_nothing_is_calibrated_and_a_person_is_told(tm
     folder = config.paths().shards(FIRST)
     data = json.loads((folder / "manifest.json").read_text())["data"]
     write_shards(folder, [("train-00000", "train", make_events(100, 1))], data)
-    _, checkpoint, told = train(config)
+    _, checkpoint, told = trained(config)
     assert fitted_of(checkpoint) == {"events": 70, "calibrated": 0, "factor": 1}
     assert "no validation events: predicted uncertainties are not calibrated" in told
 
@@ -300,7 +296,7 @@ def test_without_validation_events_nothing_is_calibrated_and_a_person_is_told(tm
 def test_who_has_nothing_to_calibrate_predicts_no_events_for_it(tmp_path, monkeypatch):
     monkeypatch.setattr(FittedToy, "calibration_events", 0)
     monkeypatch.setattr(FittedToy, "deviations", lambda *_: pytest.fail("called"))
-    _, checkpoint, told = train(toy_config(tmp_path, train=FITTED))
+    _, checkpoint, told = trained(toy_config(tmp_path, train=FITTED))
     assert fitted_of(checkpoint) == {"events": 70, "calibrated": 0, "factor": 1}
     assert "calibrated" not in told
 
@@ -326,16 +322,16 @@ def test_a_fit_sees_training_events_alone_and_a_calibration_validation_events_al
 
     monkeypatch.setattr(FittedToy, "fit", fit_of)
     monkeypatch.setattr(FittedToy, "deviations", deviations_of)
-    train(config)
+    trained(config)
     assert seen == {"fit": {1}, "deviations": {2}}
 
 
 def test_who_neither_validates_nor_calibrates_needs_no_validation_shards(tmp_path):
     """A later link goes on where the first link's shards are gone."""
     config = toy_config(tmp_path)
-    train(config)
+    trained(config)
     shutil.rmtree(config.paths().shards(FIRST))
-    train(config, SECOND)
+    trained(config, SECOND)
 
 
 def test_a_fit_waits_for_a_link_with_events(tmp_path):
@@ -343,8 +339,8 @@ def test_a_fit_waits_for_a_link_with_events(tmp_path):
     folder = config.paths().shards(FIRST)
     manifest = json.loads((folder / "manifest.json").read_text())
     write_shards(folder, [("validation-00000", "validation", make_events(60, 2))], manifest["data"])
-    assert fitted_of(train(config)[1])["events"] == 0
-    _, checkpoint, _ = train(config, SECOND)
+    assert fitted_of(trained(config)[1])["events"] == 0
+    _, checkpoint, _ = trained(config, SECOND)
     assert fitted_of(checkpoint)["events"] == 70
 
 
@@ -355,18 +351,18 @@ def test_an_error_of_a_fit_names_the_workload(tmp_path, monkeypatch, method, tex
 
     monkeypatch.setattr(FittedToy, method, fails)
     with pytest.raises(PluginError, match=f"toy:FittedToy.{text}.*no such number"):
-        train(toy_config(tmp_path, train=FITTED))
+        trained(toy_config(tmp_path, train=FITTED))
 
 
 def test_a_training_from_weights_has_what_the_other_one_fitted(tmp_path):
     """The fit of the new data is made, and replaced where the other training has it under that name."""
     first = toy_config(tmp_path / "first", train=FITTED)
-    _, checkpoint, _ = train(first)
+    _, checkpoint, _ = trained(first)
     source = first.paths().receipt(FIRST)
     second = toy_config(tmp_path / "second", seed=7, train={**FITTED, "pretrained": str(source)})
-    centres = [each["model"]["fitted.centre"].tolist() for each in (checkpoint, train(second)[1])]
+    centres = [each["model"]["fitted.centre"].tolist() for each in (checkpoint, trained(second)[1])]
     assert centres[0] == centres[1]
     plain = toy_config(tmp_path / "plain")
-    train(plain)
+    trained(plain)
     mapped = {"pretrained": str(plain.paths().receipt(FIRST)), "init_map": {"critic.": "critic."}}
-    assert fitted_of(train(toy_config(tmp_path / "third", train={**FITTED, **mapped}))[1])["events"] == 70
+    assert fitted_of(trained(toy_config(tmp_path / "third", train={**FITTED, **mapped}))[1])["events"] == 70

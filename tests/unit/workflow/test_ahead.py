@@ -42,6 +42,18 @@ def write_raw(folder, *sizes):
         os.truncate(file, size)
 
 
+def touch(paths):
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+
+def touch_all(campaign):
+    """Leave what is left after all links are trained."""
+    for command in commands(campaign, ("train_all",)):
+        touch(command.outputs)
+
+
 def words(campaign, *targets):
     return [" ".join(command.words) for command in commands(campaign, targets)]
 
@@ -83,9 +95,7 @@ def test_trainings_of_several_processes_are_left_to_their_jobs(campaign):
 
 def test_what_is_there_is_not_made_again(campaign):
     begun = campaign()
-    for path in begun.paths.split_outputs(FIRST):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
+    touch(begun.paths.split_outputs(FIRST))
     left = [command for command in commands(begun, ("outliers_consolidated",)) if not command.is_done()]
     assert [" ".join(command.words) for command in left] == [*data(SECOND), "consolidate"]
 
@@ -93,10 +103,7 @@ def test_what_is_there_is_not_made_again(campaign):
 def test_only_whole_targets_are_worked_on(campaign):
     assert is_left(campaign(), {"all"})
     assert not is_left(campaign(), {"all", "results/ledgers/0000000-0000999.json"})
-    for command in commands(campaign(), ("train_all",)):
-        for path in command.outputs:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch()
+    touch_all(campaign())
     assert not is_left(campaign(), {"train_all"})
     assert is_left(campaign(), {"all"})
 
@@ -104,10 +111,7 @@ def test_only_whole_targets_are_worked_on(campaign):
 @pytest.mark.parametrize("missing", ["receipt", "ledger"])
 def test_what_follows_from_what_is_left_is_not_taken_as_done(campaign, missing):
     begun = campaign()
-    for command in commands(begun, ("train_all",)):
-        for path in command.outputs:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch()
+    touch_all(begun)
     getattr(begun.paths, missing)(FIRST).unlink()
     assert not is_left(begun, {"train_all"})  # the second link was trained from another first one
     begun.paths.receipt(FIRST).unlink(missing_ok=True)
@@ -118,10 +122,7 @@ def test_what_follows_from_what_is_left_is_not_taken_as_done(campaign, missing):
 def test_links_before_what_is_left_stay(campaign):
     """As where a file of the second range was damaged, and is restored."""
     begun = campaign()
-    for command in commands(begun, ("train_all",)):
-        for path in command.outputs:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch()
+    touch_all(begun)
     begun.paths.ledger(SECOND).unlink()
     begun.paths.receipt(SECOND).unlink()
     assert is_left(begun, {"train_all"})
@@ -160,9 +161,7 @@ class Calls(list):
             signal.signal(signal.SIGTERM, lambda *_: None)
         if called[0] in self.errors:
             raise self.errors[called[0]]
-        for path in self.outputs[tuple(called[:2])]:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch()
+        touch(self.outputs[tuple(called[:2])])
 
 
 def test_each_command_writes_the_log_of_its_job(campaign, capfd):

@@ -10,28 +10,9 @@ import pytest
 from crpipe.core.errors import MissingExtra, QueueError
 from crpipe.workflow import htcondor, node_job
 from crpipe.workflow.htcondor import adapt_plugin, check_bindings, check_plugin, quoted, requests
-from slurm_stand_in import put_programs
+from slurm_stand_in import job_of_snakemake, put_programs
 
 VERSION = f"{htcondor.MINOR}.0"
-
-
-def job_of_snakemake(**changes):
-    """A job as far as it is asked."""
-    file = SimpleNamespace(is_storage=False, is_directory=False)
-    about = {
-        "is_group": lambda: False,
-        "is_shell": True,
-        "is_shadow": False,
-        "rule": SimpleNamespace(resources={}),
-        "resources": {"mem_mb": 1700, "gres": "gpu:a100:2"},
-        "input": [file],
-        "output": [file],
-        "log": [file],
-        "benchmark": "one.tsv",
-        "threads": 2,
-        "shellcmd": "exec crpipe train 7 --set 'a=b' > log 2>&1",
-    }
-    return SimpleNamespace(**(about | changes))
 
 
 class JobStatus(Enum):
@@ -90,7 +71,6 @@ def test_a_job_is_submitted_as_its_bare_command(plugin):
     [
         {"is_shell": False},
         {"resources": {"job_wrapper": "mine.sh"}},
-        {"input": [SimpleNamespace(is_storage=True)]},
         {"shellcmd": "crpipe " + " ".join(map(str, range(100_000)))},
     ],
 )

@@ -15,16 +15,9 @@ from crpipe.setup.init import start_campaign
 from crpipe.workflow import monitor as module
 from crpipe.workflow.monitor import FOR_A_PERSON, Monitor, WorkflowRun, jobs_table, last_line, logs_line
 from named import READERS
+from told import Lines
 
 NAME = "0001000-0001999"
-
-
-class Lines(list):
-    """A screen that keeps its lines."""
-
-    tty = True
-
-    message = show = live = list.append
 
 
 @pytest.fixture

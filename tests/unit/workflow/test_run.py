@@ -29,12 +29,7 @@ from crpipe.workflow.run import (
     run_workflow,
 )
 from named import READERS, SIMULATOR
-
-
-class Lines(list):
-    """A screen that keeps its lines."""
-
-    message = list.append
+from told import Lines
 
 
 @pytest.fixture(autouse=True)

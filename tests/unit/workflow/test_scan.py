@@ -13,14 +13,9 @@ from crpipe.core.signals import StopRequest
 from crpipe.workflow import run as module
 from crpipe.workflow.run import RunRequest, WorkflowEnd
 from crpipe.workflow.scan import read_scan, run_scan
+from told import Lines
 
 MUONS = "train.workload=crpipe.workloads.muons:MuonGan"
-
-
-class Lines(list):
-    """A screen that keeps its lines."""
-
-    message = list.append
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pytest
 from crpipe.core.errors import MissingExtra
 from crpipe.workflow import node_job
 from crpipe.workflow.slurm import DISTRIBUTION, MINOR, keep_to_squeue, last_known, run_without_snakemake
+from slurm_stand_in import job_of_snakemake
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -49,25 +50,6 @@ def test_the_last_answer_holds():
     assert last_known(lambda: None, answers) == 5
 
 
-def job_of_snakemake(**changes):
-    """A job as far as it is asked."""
-    file = SimpleNamespace(is_storage=False, is_directory=False)
-    about = {
-        "is_group": lambda: False,
-        "is_shell": True,
-        "is_shadow": False,
-        "rule": SimpleNamespace(resources={}),
-        "resources": {"mem_mb": 1000},
-        "input": [file],
-        "output": [file],
-        "log": [file],
-        "benchmark": "one.tsv",
-        "threads": 2,
-        "shellcmd": "exec crpipe split 7 > log 2>&1",
-    }
-    return SimpleNamespace(**(about | changes))
-
-
 @pytest.fixture
 def plugin():
     class Executor:
@@ -96,7 +78,7 @@ def test_a_job_is_submitted_as_its_bare_command(plugin):
     assert words[:3] == ["/venv/bin/python", "-I", "-S"]
     assert words[3] == node_job.__file__
     described = node_job.unpack(words[4])
-    assert described["command"] == "exec crpipe split 7 > log 2>&1"
+    assert described["command"] == "exec crpipe train 7 --set 'a=b' > log 2>&1"
     assert described["srun"] == "-n1 --cpu-bind=q --cpus-per-task=2 --nodes=1"
     assert (described["threads"], described["benchmark"], described["latency_wait"]) == (2, ["one.tsv"], 30)
 

@@ -106,6 +106,7 @@ def test_a_phase_waits_for_no_device_and_draws_from_the_trainers_generator_alone
         lambda x: float(x.sum()),
         lambda x: x[x > 0],
         lambda x: x.nonzero(),
+        torch.unique,
         lambda x: x.repeat_interleave(x.abs().long()),
     ],
 )
@@ -184,7 +185,16 @@ def test_a_phase_in_bfloat16_is_one_graph(case):
 # torch's compiler itself makes an instance of each autograd.Function that it meets.
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 @pytest.mark.usefixtures("drawn_before")
-@pytest.mark.parametrize("case", [("MuonGan", 1), ("MuonGan, gradient", 1), ("MuonVae", 1), ("DeepSet", 0)])
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("MuonGan", 1),
+        ("MuonGan, gradient", 1),
+        ("MuonVae", 1),
+        ("DeepSet", 0),
+        *((name, 0) for name in XENON),
+    ],
+)
 def test_a_compiled_phase_has_the_gradients_of_an_eager_one(case):
     phase, model, weights, batch = phase_of(*case)
     generator = torch.Generator().manual_seed(1)

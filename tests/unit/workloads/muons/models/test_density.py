@@ -104,5 +104,8 @@ def test_the_latent_holds_what_the_muons_of_an_event_share(bundles):
         log_radius = np.log10(np.hypot(*events.items[:, 1:].T) + 0.01).reshape(400, 12)
         return log_radius.mean(axis=1).std(), log_radius.std(axis=1).mean()
 
+    energies = np.log10(made.items[:, 0])  # log-normal in the fixture
+    assert energies.mean() == pytest.approx(2.2, abs=0.15)
+    assert energies.std() == pytest.approx(0.7, abs=0.15)
     assert float(metrics["divergence"]) > 0.5
     assert spread(made) == pytest.approx(spread(events), rel=0.15)
