@@ -1,14 +1,8 @@
-"""What every split keeps, whatever its files hold and wherever it is killed: each event and item, once."""
+"""What every split keeps, whatever its files hold: each event and item, once."""
 
-import contextlib
 import itertools
 import json
-import random
-import signal
-import subprocess
-import sys
 import tempfile
-import time
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -17,9 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from crpipe.core.errors import ConfigError, FormatError
-from crpipe.core.files import remove_tree
 from crpipe.core.paths import LARGE_ROLES, PARTS, ROLES, TRAINED_ROLES, roles_of
-from crpipe.events.shard_manifest import groups_of, verify
+from crpipe.events.shard_manifest import groups_of
 from crpipe.events.shard_reader import Shards
 from crpipe.workloads.muons.layout import BUNDLES
 from raw_files import (
@@ -35,7 +28,6 @@ from raw_files import (
 )
 
 EXAMPLES = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-KILLS = 12
 
 multiplicities = st.lists(st.one_of(st.just(0), st.integers(0, 5), st.integers(15, 60)), max_size=40)
 raw_files = st.lists(
@@ -164,17 +156,6 @@ def test_files_decide_or_a_torn_group_is_refused(kinds):
             assert len(rows) == ledger["events"][part] == 3 * len(chosen[part])
 
 
-JOB = """
-import sys
-from pathlib import Path
-sys.path[:0] = sys.argv[2:]
-from raw_files import campaign, split
-config = campaign(Path(sys.argv[1]), "split.shard_items=20000")
-print("ready", flush=True)
-split(config)
-"""
-
-
 def stage(root, *overrides):
     config = campaign(root, "split.shard_items=20000", *overrides)
     for number in range(6):
@@ -193,40 +174,3 @@ def test_bytes_do_not_depend_on_the_number_of_workers(tmp_path, monkeypatch):
         split(config)
         products.append(product_bytes(config))
     assert products[0] == products[1]
-
-
-@pytest.mark.slow
-def test_killed_anywhere_the_same_command_gives_the_same_bytes(tmp_path):
-    """Kill the split at random moments; now and then lose its outputs too, as a workflow engine would."""
-    whole = stage(tmp_path / "whole")
-    started = time.monotonic()
-    split(whole)
-    lasts = time.monotonic() - started
-    expected = product_bytes(whole)
-    config = stage(tmp_path / "killed")
-    paths = config.paths()
-    chance = random.Random(1)
-    killed = 0
-    for attempt in range(KILLS):
-        command = [sys.executable, "-c", JOB, str(tmp_path / "killed"), *sys.path]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as job:
-            job.stdout.readline()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                job.wait(lasts * 1.5 * chance.random())
-            job.send_signal(signal.SIGKILL)
-        killed += job.returncode == -signal.SIGKILL
-        if not job.returncode:  # finished before its kill: begin again, so that the next one can strike
-            remove_tree(paths.results)
-            stage(tmp_path / "killed")
-        if attempt % 3 == 0:
-            declared = (paths.shard_manifest(NAME), paths.outlier_manifest(NAME), paths.ledger(NAME))
-            for path in (*declared, paths.multiplicity(NAME)):
-                path.unlink(missing_ok=True)
-    split(config)
-    assert killed >= KILLS / 3
-    assert product_bytes(config) == expected
-    assert not paths.raw(NAME).exists()
-    assert verify(paths.shards(NAME), deep=True)[0] + verify(paths.outliers(NAME), deep=True)[0] == 18_000
-    left = {path.name for path in paths.shards(NAME).iterdir()}
-    assert {name for name in left if name.startswith(".")} == {".finished"}
-    assert pq.read_metadata(paths.multiplicity(NAME)).num_rows == 18_000
