@@ -1,14 +1,8 @@
-"""What every split keeps, whatever its files hold and wherever it is killed: each event and item, once."""
+"""What every split keeps, whatever its files hold: each event and item, once."""
 
-import contextlib
 import itertools
 import json
-import random
-import signal
-import subprocess
-import sys
 import tempfile
-import time
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -17,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from crpipe.core.errors import ConfigError, FormatError
-from crpipe.core.files import remove_tree
 from crpipe.core.paths import LARGE_ROLES, PARTS, ROLES, TRAINED_ROLES, roles_of
 from crpipe.events.shard_manifest import groups_of
 from crpipe.events.shard_reader import Shards
@@ -29,14 +22,12 @@ from raw_files import (
     nested,
     product_bytes,
     raw_folder,
-    read_through,
     split,
     write_parquet,
     write_staged,
 )
 
 EXAMPLES = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-KILLS = 12
 
 multiplicities = st.lists(st.one_of(st.just(0), st.integers(0, 5), st.integers(15, 60)), max_size=40)
 raw_files = st.lists(
@@ -63,7 +54,7 @@ options = st.fixed_dictionaries(
 
 
 def write_raw(config, files):
-    """Write the files; return {(file, row): (muons, possible)} of all events that can be read."""
+    """Write the files; return {(file, row): (event, muons, possible)} of all events that can be read."""
     expected = {}
     for number, file in enumerate(files):
         columns, multiplicity, items = make_events(file["multiplicity"], seed=number)
@@ -75,19 +66,21 @@ def write_raw(config, files):
             path.write_bytes(path.read_bytes()[:-1])
             continue
         for row, (muons, end) in enumerate(zip(multiplicity, np.cumsum(multiplicity), strict=True)):
-            expected[number, row] = items[end - muons : end], row not in bad
+            event = {name: column[row].item() for name, column in columns.items()}
+            expected[number, row] = event, items[end - muons : end], row not in bad
     write_staged(config)
     return expected
 
 
 def rows_of(config, role):
-    """Yield (file, row, ids, muons) of each event of a role."""
+    """Yield (file, row), the other columns and the muons of each event of a role."""
     folder = config.paths().outliers(NAME) if role in LARGE_ROLES else config.paths().shards(NAME)
     for events in groups_of(Shards(folder, role, BUNDLES), BUNDLES):
         starts = events.offsets()
-        names = ("source_file", "source_row", *BUNDLES.group)
-        for index, row in enumerate(zip(*(events.columns[name].tolist() for name in names), strict=True)):
-            yield row[:2], row[2:], events.items[starts[index] : starts[index + 1]]
+        for index in range(len(events)):
+            event = {name: column[index].item() for name, column in events.columns.items()}
+            place = event.pop("source_file"), event.pop("source_row")
+            yield place, event, events.items[starts[index] : starts[index + 1]]
 
 
 @EXAMPLES
@@ -97,7 +90,7 @@ def test_every_event_and_muon_is_accounted_for(files, keys):
         overrides = [f"{name}={value}" for name, value in keys.items()]
         config = campaign(root, "split.on_bad_event=reject", "source.on_bad_file=quarantine", *overrides)
         expected = write_raw(config, files)
-        if not any(good for _, good in expected.values()) and (
+        if not any(good for *_, good in expected.values()) and (
             expected or any(file["damaged"] for file in files)
         ):
             with pytest.raises(FormatError, match="no event is left"):
@@ -110,11 +103,11 @@ def test_every_event_and_muon_is_accounted_for(files, keys):
             rows = list(rows_of(config, role))
             assert ledger["events"][role] == len(rows)
             assert ledger["items"][role] == sum(len(muons) for _, _, muons in rows)
-            primaries[role] = {ids for _, ids, _ in rows}
-            for place, _, muons in rows:
+            primaries[role] = {tuple(event[name] for name in BUNDLES.group) for _, event, _ in rows}
+            for place, event, muons in rows:
                 assert place not in found
                 assert (len(muons) > keys["split.outlier_above"]) == (role in LARGE_ROLES)
-                found[place] = muons
+                found[place] = event, muons
         for one, two in itertools.combinations(PARTS, 2):
             known, other = (
                 {each for role in roles_of(part) for each in primaries[role]} for part in (one, two)
@@ -124,10 +117,12 @@ def test_every_event_and_muon_is_accounted_for(files, keys):
             *(primaries[role] for role in ROLES if role not in TRAINED_ROLES)
         )
         assert set(ledger["events"]) == {"listed", *ROLES, "rejected"}
-        possible = {place: muons for place, (muons, good) in expected.items() if good}
+        possible = {place: (event, muons) for place, (event, muons, good) in expected.items() if good}
         assert found.keys() == possible.keys()
-        assert all(np.array_equal(found[place], muons) for place, muons in possible.items())
-        rejected = [len(muons) for muons, good in expected.values() if not good]
+        for place, (event, muons) in possible.items():
+            assert found[place][0] == event
+            assert np.array_equal(found[place][1], muons)
+        rejected = [len(muons) for _, muons, good in expected.values() if not good]
         assert (ledger["events"]["rejected"], ledger["items"]["rejected"]) == (len(rejected), sum(rejected))
         assert ledger["events"]["listed"] == len(expected)
         assert ledger["quarantined"] == sum(file["damaged"] for file in files)
@@ -165,19 +160,9 @@ def test_files_decide_or_a_torn_group_is_refused(kinds):
             assert len(rows) == ledger["events"][part] == 3 * len(chosen[part])
 
 
-JOB = """
-import sys
-from pathlib import Path
-sys.path[:0] = sys.argv[2:]
-from raw_files import campaign, split
-config = campaign(Path(sys.argv[1]), "split.shard_items=20000")
-print("ready", flush=True)
-split(config)
-"""
-
-
 def stage(root, *overrides):
-    config = campaign(root, "split.shard_items=20000", *overrides)
+    counted = "split.histograms={energy_gev: [2.0e+5, 9.0e+5, 7], depth_m: [1000, 1400, 4]}"
+    config = campaign(root, "split.shard_items=20000", counted, *overrides)
     for number in range(6):
         multiplicity = np.random.default_rng(number).poisson(6, 3000) + (np.arange(3000) % 500 == 0) * 900
         write_parquet(raw_folder(config) / f"{number}.parquet", multiplicity, seed=number)
@@ -194,40 +179,3 @@ def test_bytes_do_not_depend_on_the_number_of_workers(tmp_path, monkeypatch):
         split(config)
         products.append(product_bytes(config))
     assert products[0] == products[1]
-
-
-@pytest.mark.slow
-def test_killed_anywhere_the_same_command_gives_the_same_bytes(tmp_path):
-    """Kill the split at random moments; now and then lose its outputs too, as a workflow engine would."""
-    whole = stage(tmp_path / "whole")
-    started = time.monotonic()
-    split(whole)
-    lasts = time.monotonic() - started
-    expected = product_bytes(whole)
-    config = stage(tmp_path / "killed")
-    paths = config.paths()
-    chance = random.Random(1)
-    killed = 0
-    for attempt in range(KILLS):
-        command = [sys.executable, "-c", JOB, str(tmp_path / "killed"), *sys.path]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as job:
-            job.stdout.readline()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                job.wait(lasts * 1.5 * chance.random())
-            job.send_signal(signal.SIGKILL)
-        killed += job.returncode == -signal.SIGKILL
-        if not job.returncode:  # finished before its kill: begin again, so that the next one can strike
-            remove_tree(paths.results)
-            stage(tmp_path / "killed")
-        if attempt % 3 == 0:
-            declared = (paths.shard_manifest(NAME), paths.outlier_manifest(NAME), paths.ledger(NAME))
-            for path in (*declared, paths.multiplicity(NAME)):
-                path.unlink(missing_ok=True)
-    split(config)
-    assert killed >= KILLS / 3
-    assert product_bytes(config) == expected
-    assert not paths.raw(NAME).exists()
-    assert read_through(paths.shards(NAME))[0] + read_through(paths.outliers(NAME))[0] == 18_000
-    left = {path.name for path in paths.shards(NAME).iterdir()}
-    assert {name for name in left if name.startswith(".")} == {".finished"}
-    assert pq.read_metadata(paths.multiplicity(NAME)).num_rows == 18_000

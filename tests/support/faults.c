@@ -117,9 +117,6 @@ static int at(const char *kind, int folder, const char *path)
 static int of(const char *kind, int file) { return file < 0 ? 0 : at(kind, file, ""); }
 
 #define FAIL(error, value) do { int e = (error); if (e) { errno = e; return value; } } while (0)
-/* The server did it, and its answer was lost. */
-#define FAIL_AFTER(error, call) do { int e = (error); if (e) { \
-	if (e == ENOENT || e == EEXIST) { (void)!call; } errno = e; return -1; } } while (0)
 
 void faults_begin(const char *folder, const char *name, unsigned count, int number)
 {
@@ -142,95 +139,47 @@ void faults_end(const char *path)
 		fclose(file);
 }
 
-#define MODE(flags, last) mode_t mode = 0; if ((flags) & (O_CREAT | __O_TMPFILE)) { \
-	va_list list; va_start(list, last); mode = va_arg(list, mode_t); va_end(list); }
 #define KIND(flags) ((flags) & O_CREAT ? "create" : (flags) & O_DIRECTORY ? "opendir" : "open")
+#define KIND_OF(how) ((how)[0] == 'r' ? "open" : "create")
+#define OPEN(name, base, parameters, arguments) \
+	int name parameters { \
+		mode_t mode = 0; \
+		if (flags & (O_CREAT | __O_TMPFILE)) { \
+			va_list list; va_start(list, flags); mode = va_arg(list, mode_t); va_end(list); \
+		} \
+		FAIL(at(KIND(flags), base, path), -1); \
+		return REAL(name) arguments; \
+	}
+OPEN(open, AT_FDCWD, (const char *path, int flags, ...), (path, flags, mode))
+OPEN(open64, AT_FDCWD, (const char *path, int flags, ...), (path, flags, mode))
+OPEN(openat, folder, (int folder, const char *path, int flags, ...), (folder, path, flags, mode))
+OPEN(openat64, folder, (int folder, const char *path, int flags, ...), (folder, path, flags, mode))
 
-int open(const char *path, int flags, ...)
-{
-	MODE(flags, flags)
-	FAIL(at(KIND(flags), AT_FDCWD, path), -1);
-	return REAL(open)(path, flags, mode);
-}
-int open64(const char *path, int flags, ...)
-{
-	MODE(flags, flags)
-	FAIL(at(KIND(flags), AT_FDCWD, path), -1);
-	return REAL(open64)(path, flags, mode);
-}
-int openat(int folder, const char *path, int flags, ...)
-{
-	MODE(flags, flags)
-	FAIL(at(KIND(flags), folder, path), -1);
-	return REAL(openat)(folder, path, flags, mode);
-}
-int openat64(int folder, const char *path, int flags, ...)
-{
-	MODE(flags, flags)
-	FAIL(at(KIND(flags), folder, path), -1);
-	return REAL(openat64)(folder, path, flags, mode);
-}
-int creat(const char *path, mode_t mode) { FAIL(at("create", AT_FDCWD, path), -1); return REAL(creat)(path, mode); }
-int creat64(const char *path, mode_t mode) { FAIL(at("create", AT_FDCWD, path), -1); return REAL(creat64)(path, mode); }
-FILE *fopen(const char *path, const char *how)
-{
-	FAIL(at(how[0] == 'r' ? "open" : "create", AT_FDCWD, path), NULL);
-	return REAL(fopen)(path, how);
-}
-FILE *fopen64(const char *path, const char *how)
-{
-	FAIL(at(how[0] == 'r' ? "open" : "create", AT_FDCWD, path), NULL);
-	return REAL(fopen64)(path, how);
-}
+/* What fails is not done, and returns bad. */
+#define ON(type, name, parameters, arguments, error, bad) \
+	type name parameters { FAIL(error, bad); return REAL(name) arguments; }
+ON(int, creat, (const char *path, mode_t mode), (path, mode), at("create", AT_FDCWD, path), -1)
+ON(int, creat64, (const char *path, mode_t mode), (path, mode), at("create", AT_FDCWD, path), -1)
+ON(FILE *, fopen, (const char *path, const char *how), (path, how), at(KIND_OF(how), AT_FDCWD, path), NULL)
+ON(FILE *, fopen64, (const char *path, const char *how), (path, how), at(KIND_OF(how), AT_FDCWD, path), NULL)
 
-ssize_t read(int file, void *to, size_t size) { FAIL(of("read", file), -1); return REAL(read)(file, to, size); }
-ssize_t pread(int file, void *to, size_t size, off_t from)
-{
-	FAIL(of("read", file), -1);
-	return REAL(pread)(file, to, size, from);
-}
-ssize_t pread64(int file, void *to, size_t size, off64_t from)
-{
-	FAIL(of("read", file), -1);
-	return REAL(pread64)(file, to, size, from);
-}
-ssize_t readv(int file, const struct iovec *to, int count) { FAIL(of("read", file), -1); return REAL(readv)(file, to, count); }
-ssize_t preadv(int file, const struct iovec *to, int count, off_t from)
-{
-	FAIL(of("read", file), -1);
-	return REAL(preadv)(file, to, count, from);
-}
-ssize_t preadv64(int file, const struct iovec *to, int count, off64_t from)
-{
-	FAIL(of("read", file), -1);
-	return REAL(preadv64)(file, to, count, from);
-}
-ssize_t preadv64v2(int file, const struct iovec *to, int count, off64_t from, int flags)
-{
-	FAIL(of("read", file), -1);
-	return REAL(preadv64v2)(file, to, count, from, flags);
-}
-ssize_t write(int file, const void *from, size_t size) { FAIL(of("write", file), -1); return REAL(write)(file, from, size); }
-ssize_t pwrite(int file, const void *from, size_t size, off_t to)
-{
-	FAIL(of("write", file), -1);
-	return REAL(pwrite)(file, from, size, to);
-}
-ssize_t pwrite64(int file, const void *from, size_t size, off64_t to)
-{
-	FAIL(of("write", file), -1);
-	return REAL(pwrite64)(file, from, size, to);
-}
-ssize_t writev(int file, const struct iovec *from, int count)
-{
-	FAIL(of("write", file), -1);
-	return REAL(writev)(file, from, count);
-}
-ssize_t pwritev64(int file, const struct iovec *from, int count, off64_t to)
-{
-	FAIL(of("write", file), -1);
-	return REAL(pwritev64)(file, from, count, to);
-}
+ON(ssize_t, read, (int file, void *to, size_t size), (file, to, size), of("read", file), -1)
+ON(ssize_t, pread, (int file, void *to, size_t size, off_t from), (file, to, size, from), of("read", file), -1)
+ON(ssize_t, pread64, (int file, void *to, size_t size, off64_t from), (file, to, size, from), of("read", file), -1)
+ON(ssize_t, readv, (int file, const struct iovec *to, int count), (file, to, count), of("read", file), -1)
+ON(ssize_t, preadv, (int file, const struct iovec *to, int count, off_t from), (file, to, count, from),
+   of("read", file), -1)
+ON(ssize_t, preadv64, (int file, const struct iovec *to, int count, off64_t from), (file, to, count, from),
+   of("read", file), -1)
+ON(ssize_t, preadv64v2, (int file, const struct iovec *to, int count, off64_t from, int flags),
+   (file, to, count, from, flags), of("read", file), -1)
+ON(ssize_t, write, (int file, const void *from, size_t size), (file, from, size), of("write", file), -1)
+ON(ssize_t, pwrite, (int file, const void *from, size_t size, off_t to), (file, from, size, to), of("write", file), -1)
+ON(ssize_t, pwrite64, (int file, const void *from, size_t size, off64_t to), (file, from, size, to),
+   of("write", file), -1)
+ON(ssize_t, writev, (int file, const struct iovec *from, int count), (file, from, count), of("write", file), -1)
+ON(ssize_t, pwritev64, (int file, const struct iovec *from, int count, off64_t to), (file, from, count, to),
+   of("write", file), -1)
 /* A close that fails has closed. */
 int close(int file)
 {
@@ -244,116 +193,73 @@ static int of_sync(int file)
 	struct stat found;
 	return of(!REAL(fstat)(file, &found) && S_ISDIR(found.st_mode) ? "fsyncdir" : "fsync", file);
 }
-int fsync(int file) { FAIL(of_sync(file), -1); return REAL(fsync)(file); }
-int fdatasync(int file) { FAIL(of_sync(file), -1); return REAL(fdatasync)(file); }
-int ftruncate(int file, off_t size) { FAIL(of("truncate", file), -1); return REAL(ftruncate)(file, size); }
-int ftruncate64(int file, off64_t size) { FAIL(of("truncate", file), -1); return REAL(ftruncate64)(file, size); }
-int flock(int file, int how) { FAIL(of("lock", file), -1); return REAL(flock)(file, how); }
-void *mmap(void *place, size_t size, int rights, int flags, int file, off_t from)
-{
-	FAIL(of("mmap", file), MAP_FAILED);
-	return REAL(mmap)(place, size, rights, flags, file, from);
-}
-void *mmap64(void *place, size_t size, int rights, int flags, int file, off64_t from)
-{
-	FAIL(of("mmap", file), MAP_FAILED);
-	return REAL(mmap64)(place, size, rights, flags, file, from);
-}
-ssize_t sendfile(int to, int from, off_t *start, size_t size) { FAIL(of("sendfile", to), -1); return REAL(sendfile)(to, from, start, size); }
-ssize_t sendfile64(int to, int from, off64_t *start, size_t size)
-{
-	FAIL(of("sendfile", to), -1);
-	return REAL(sendfile64)(to, from, start, size);
-}
-ssize_t copy_file_range(int from, off64_t *a, int to, off64_t *b, size_t size, unsigned flags)
-{
-	FAIL(of("sendfile", to), -1);
-	return REAL(copy_file_range)(from, a, to, b, size, flags);
-}
+ON(int, fsync, (int file), (file), of_sync(file), -1)
+ON(int, fdatasync, (int file), (file), of_sync(file), -1)
+ON(int, ftruncate, (int file, off_t size), (file, size), of("truncate", file), -1)
+ON(int, ftruncate64, (int file, off64_t size), (file, size), of("truncate", file), -1)
+ON(int, flock, (int file, int how), (file, how), of("lock", file), -1)
+ON(void *, mmap, (void *place, size_t size, int rights, int flags, int file, off_t from),
+   (place, size, rights, flags, file, from), of("mmap", file), MAP_FAILED)
+ON(void *, mmap64, (void *place, size_t size, int rights, int flags, int file, off64_t from),
+   (place, size, rights, flags, file, from), of("mmap", file), MAP_FAILED)
+ON(ssize_t, sendfile, (int to, int from, off_t *start, size_t size), (to, from, start, size), of("sendfile", to), -1)
+ON(ssize_t, sendfile64, (int to, int from, off64_t *start, size_t size), (to, from, start, size),
+   of("sendfile", to), -1)
+ON(ssize_t, copy_file_range, (int from, off64_t *a, int to, off64_t *b, size_t size, unsigned flags),
+   (from, a, to, b, size, flags), of("sendfile", to), -1)
 
-int rename(const char *from, const char *to)
-{
-	FAIL_AFTER(at("rename", AT_FDCWD, to), REAL(rename)(from, to));
-	return REAL(rename)(from, to);
-}
-int renameat(int a, const char *from, int b, const char *to)
-{
-	FAIL_AFTER(at("rename", b, to), REAL(renameat)(a, from, b, to));
-	return REAL(renameat)(a, from, b, to);
-}
-int renameat2(int a, const char *from, int b, const char *to, unsigned flags)
-{
-	FAIL_AFTER(at("rename", b, to), REAL(renameat2)(a, from, b, to, flags));
-	return REAL(renameat2)(a, from, b, to, flags);
-}
-int link(const char *from, const char *to) { FAIL_AFTER(at("link", AT_FDCWD, to), REAL(link)(from, to)); return REAL(link)(from, to); }
-int linkat(int a, const char *from, int b, const char *to, int flags)
-{
-	FAIL_AFTER(at("link", b, to), REAL(linkat)(a, from, b, to, flags));
-	return REAL(linkat)(a, from, b, to, flags);
-}
-int unlink(const char *path) { FAIL_AFTER(at("unlink", AT_FDCWD, path), REAL(unlink)(path)); return REAL(unlink)(path); }
-int unlinkat(int folder, const char *path, int flags)
-{
-	FAIL_AFTER(at(flags & AT_REMOVEDIR ? "rmdir" : "unlink", folder, path), REAL(unlinkat)(folder, path, flags));
-	return REAL(unlinkat)(folder, path, flags);
-}
-int rmdir(const char *path) { FAIL_AFTER(at("rmdir", AT_FDCWD, path), REAL(rmdir)(path)); return REAL(rmdir)(path); }
-int mkdir(const char *path, mode_t mode) { FAIL_AFTER(at("mkdir", AT_FDCWD, path), REAL(mkdir)(path, mode)); return REAL(mkdir)(path, mode); }
-int mkdirat(int folder, const char *path, mode_t mode)
-{
-	FAIL_AFTER(at("mkdir", folder, path), REAL(mkdirat)(folder, path, mode));
-	return REAL(mkdirat)(folder, path, mode);
-}
+/* With ENOENT or EEXIST the server did it, and its answer was lost. */
+#define ON_NAME(name, parameters, arguments, error) \
+	int name parameters { \
+		int number = (error); \
+		if (number == ENOENT || number == EEXIST) \
+			(void)!REAL(name) arguments; \
+		FAIL(number, -1); \
+		return REAL(name) arguments; \
+	}
+ON_NAME(rename, (const char *from, const char *to), (from, to), at("rename", AT_FDCWD, to))
+ON_NAME(renameat, (int a, const char *from, int b, const char *to), (a, from, b, to), at("rename", b, to))
+ON_NAME(renameat2, (int a, const char *from, int b, const char *to, unsigned flags), (a, from, b, to, flags),
+        at("rename", b, to))
+ON_NAME(link, (const char *from, const char *to), (from, to), at("link", AT_FDCWD, to))
+ON_NAME(linkat, (int a, const char *from, int b, const char *to, int flags), (a, from, b, to, flags), at("link", b, to))
+ON_NAME(unlink, (const char *path), (path), at("unlink", AT_FDCWD, path))
+ON_NAME(unlinkat, (int folder, const char *path, int flags), (folder, path, flags),
+        at(flags & AT_REMOVEDIR ? "rmdir" : "unlink", folder, path))
+ON_NAME(rmdir, (const char *path), (path), at("rmdir", AT_FDCWD, path))
+ON_NAME(mkdir, (const char *path, mode_t mode), (path, mode), at("mkdir", AT_FDCWD, path))
+ON_NAME(mkdirat, (int folder, const char *path, mode_t mode), (folder, path, mode), at("mkdir", folder, path))
 
-int stat(const char *path, struct stat *to) { FAIL(at("stat", AT_FDCWD, path), -1); return REAL(stat)(path, to); }
-int stat64(const char *path, struct stat64 *to) { FAIL(at("stat", AT_FDCWD, path), -1); return REAL(stat64)(path, to); }
-int lstat(const char *path, struct stat *to) { FAIL(at("stat", AT_FDCWD, path), -1); return REAL(lstat)(path, to); }
-int lstat64(const char *path, struct stat64 *to) { FAIL(at("stat", AT_FDCWD, path), -1); return REAL(lstat64)(path, to); }
-int fstat(int file, struct stat *to) { FAIL(of("fstat", file), -1); return REAL(fstat)(file, to); }
-int fstat64(int file, struct stat64 *to) { FAIL(of("fstat", file), -1); return REAL(fstat64)(file, to); }
-int fstatat(int folder, const char *path, struct stat *to, int flags)
-{
-	FAIL(at("stat", folder, path), -1);
-	return REAL(fstatat)(folder, path, to, flags);
-}
-int fstatat64(int folder, const char *path, struct stat64 *to, int flags)
-{
-	FAIL(at("stat", folder, path), -1);
-	return REAL(fstatat64)(folder, path, to, flags);
-}
-int statx(int folder, const char *path, int flags, unsigned mask, struct statx *to)
-{
-	FAIL(at("stat", folder, path), -1);
-	return REAL(statx)(folder, path, flags, mask, to);
-}
-int access(const char *path, int mode) { FAIL(at("stat", AT_FDCWD, path), -1); return REAL(access)(path, mode); }
-int faccessat(int folder, const char *path, int mode, int flags)
-{
-	FAIL(at("stat", folder, path), -1);
-	return REAL(faccessat)(folder, path, mode, flags);
-}
-DIR *opendir(const char *path) { FAIL(at("opendir", AT_FDCWD, path), NULL); return REAL(opendir)(path); }
-DIR *fdopendir(int file) { FAIL(of("opendir", file), NULL); return REAL(fdopendir)(file); }
-struct dirent *readdir(DIR *folder) { FAIL(of("readdir", dirfd(folder)), NULL); return REAL(readdir)(folder); }
-struct dirent64 *readdir64(DIR *folder) { FAIL(of("readdir", dirfd(folder)), NULL); return REAL(readdir64)(folder); }
-int utimensat(int folder, const char *path, const struct timespec to[2], int flags)
-{
-	FAIL(at("utime", folder, path), -1);
-	return REAL(utimensat)(folder, path, to, flags);
-}
-int futimens(int file, const struct timespec to[2]) { FAIL(of("utime", file), -1); return REAL(futimens)(file, to); }
-int chmod(const char *path, mode_t mode) { FAIL(at("chmod", AT_FDCWD, path), -1); return REAL(chmod)(path, mode); }
-int fchmod(int file, mode_t mode) { FAIL(of("chmod", file), -1); return REAL(fchmod)(file, mode); }
-int fchmodat(int folder, const char *path, mode_t mode, int flags)
-{
-	FAIL(at("chmod", folder, path), -1);
-	return REAL(fchmodat)(folder, path, mode, flags);
-}
-int statvfs(const char *path, struct statvfs *to) { FAIL(at("statvfs", AT_FDCWD, path), -1); return REAL(statvfs)(path, to); }
-int statvfs64(const char *path, struct statvfs64 *to) { FAIL(at("statvfs", AT_FDCWD, path), -1); return REAL(statvfs64)(path, to); }
-int fstatvfs(int file, struct statvfs *to) { FAIL(of("statvfs", file), -1); return REAL(fstatvfs)(file, to); }
-int fstatvfs64(int file, struct statvfs64 *to) { FAIL(of("statvfs", file), -1); return REAL(fstatvfs64)(file, to); }
+ON(int, stat, (const char *path, struct stat *to), (path, to), at("stat", AT_FDCWD, path), -1)
+ON(int, stat64, (const char *path, struct stat64 *to), (path, to), at("stat", AT_FDCWD, path), -1)
+ON(int, lstat, (const char *path, struct stat *to), (path, to), at("stat", AT_FDCWD, path), -1)
+ON(int, lstat64, (const char *path, struct stat64 *to), (path, to), at("stat", AT_FDCWD, path), -1)
+ON(int, fstat, (int file, struct stat *to), (file, to), of("fstat", file), -1)
+ON(int, fstat64, (int file, struct stat64 *to), (file, to), of("fstat", file), -1)
+ON(int, fstatat, (int folder, const char *path, struct stat *to, int flags), (folder, path, to, flags),
+   at("stat", folder, path), -1)
+ON(int, fstatat64, (int folder, const char *path, struct stat64 *to, int flags), (folder, path, to, flags),
+   at("stat", folder, path), -1)
+ON(int, statx, (int folder, const char *path, int flags, unsigned mask, struct statx *to),
+   (folder, path, flags, mask, to), at("stat", folder, path), -1)
+ON(int, access, (const char *path, int mode), (path, mode), at("stat", AT_FDCWD, path), -1)
+ON(int, faccessat, (int folder, const char *path, int mode, int flags), (folder, path, mode, flags),
+   at("stat", folder, path), -1)
+ON(DIR *, opendir, (const char *path), (path), at("opendir", AT_FDCWD, path), NULL)
+ON(DIR *, fdopendir, (int file), (file), of("opendir", file), NULL)
+ON(struct dirent *, readdir, (DIR *folder), (folder), of("readdir", dirfd(folder)), NULL)
+ON(struct dirent64 *, readdir64, (DIR *folder), (folder), of("readdir", dirfd(folder)), NULL)
+ON(int, utimensat, (int folder, const char *path, const struct timespec to[2], int flags), (folder, path, to, flags),
+   at("utime", folder, path), -1)
+ON(int, futimens, (int file, const struct timespec to[2]), (file, to), of("utime", file), -1)
+ON(int, chmod, (const char *path, mode_t mode), (path, mode), at("chmod", AT_FDCWD, path), -1)
+ON(int, fchmod, (int file, mode_t mode), (file, mode), of("chmod", file), -1)
+ON(int, fchmodat, (int folder, const char *path, mode_t mode, int flags), (folder, path, mode, flags),
+   at("chmod", folder, path), -1)
+ON(int, statvfs, (const char *path, struct statvfs *to), (path, to), at("statvfs", AT_FDCWD, path), -1)
+ON(int, statvfs64, (const char *path, struct statvfs64 *to), (path, to), at("statvfs", AT_FDCWD, path), -1)
+ON(int, fstatvfs, (int file, struct statvfs *to), (file, to), of("statvfs", file), -1)
+ON(int, fstatvfs64, (int file, struct statvfs64 *to), (file, to), of("statvfs", file), -1)
 int fcntl64(int file, int what, ...)
 {
 	va_list list;

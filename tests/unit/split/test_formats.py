@@ -87,8 +87,10 @@ FILES = {  # how it is written, its name, and what to do with it
 }
 
 
-@pytest.mark.parametrize("name", [READERS["bundles"], READERS["bundles_hdf5"], ROOT])
-@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [*((kind, READERS["bundles"]) for kind in FILES), ("zip", READERS["bundles_hdf5"]), ("zip", ROOT)],
+)
 def test_a_file_of_another_format_is_named(tmp_path, kind, name):
     write, words, remedy = FILES[kind]
     path = tmp_path / "a.parquet"

@@ -53,6 +53,7 @@ def made(root, raw, *overrides):
     split(config)
     paths = config.paths()
     assert not paths.raw(NAME).exists()
+    assert [path.name for path in paths.shards(NAME).glob(".*")] == [".finished"]
     return {**product_bytes(config), "listing": paths.manifest(NAME).read_bytes()}
 
 
@@ -164,12 +165,12 @@ def test_a_byte_is_read_once(tmp_path, raw):
 KILLS = """
 import os, signal, sys
 from pathlib import Path
-from test_in_place import made, snapshot
+from test_in_place import NAME, campaign, made, snapshot
 
 root, raw = map(Path, sys.argv[1:])
 CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.symlink", "os.link", "os.utime"}
 
-def make(folder, last=0):
+def make(folder, copied, last=0):
     process = os.fork()
     if process:
         return os.waitpid(process, 0)[1]
@@ -184,28 +185,39 @@ def make(folder, last=0):
                 os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(count)
-    products = made(folder, raw)
+    products = made(folder, raw, f"source.copy_local={copied}")
     with (root / "products").open("a") as file:
         file.write(f"{seen} {hash(tuple(sorted(products.items())))}\\n")
     os._exit(0)
 
+def lose(paths):
+    declared = paths.shard_manifest(NAME), paths.outlier_manifest(NAME), paths.ledger(NAME)
+    for path in (*declared, paths.multiplicity(NAME)):
+        path.unlink(missing_ok=True)
+
 before = snapshot(raw)
-assert make(root / "whole") == 0
-count, whole = (root / "products").read_text().split()
-every = 1 if "CRPIPE_KILLS" in os.environ else 19
-for number in range(1, int(count) + 1, every):
-    folder = root / f"{number}"
-    assert make(folder, number) == signal.SIGKILL, number
-    assert make(folder) == 0, number
-    assert (root / "products").read_text().split()[-1] == whole, number
-    assert snapshot(raw) == before, number
+every = 1 if "CRPIPE_KILLS" in os.environ else 32
+for copied in ("false", "true"):
+    assert make(root / copied, copied) == 0
+    count, whole = (root / "products").read_text().split()[-2:]
+    for number in range(1, int(count) + 1, every):
+        folder = root / f"{copied}-{number}"
+        assert make(folder, copied, number) == signal.SIGKILL, folder
+        if number % 3 == 1:
+            lose(campaign(folder).paths())
+        assert make(folder, copied) == 0, folder
+        assert (root / "products").read_text().split()[-1] == whole, folder
+        assert snapshot(raw) == before, folder
 print(count)
 """
 
 
 @pytest.mark.timeout(3600)
 def test_kills_at_operations_on_files_change_no_byte_and_no_raw_file(tmp_path, raw):
-    """CRPIPE_KILLS: before each of them; else before some."""
+    """CRPIPE_KILLS: before each of them; else before some.
+
+    Of files read in place and of copies. Some lose their outputs, too, as a workflow engine deletes them.
+    """
     assert run_here(KILLS, tmp_path, raw) > 100
 
 

@@ -129,18 +129,6 @@ def test_no_events(tmp_path):
     assert "no events" in inspect_file(path, 1, ReaderChoice(READERS["bundles"]))
 
 
-def test_a_folder_is_refused_with_a_file_below_it(tmp_path):
-    (tmp_path / "0000000-0000003").mkdir()
-    write_parquet(tmp_path / "0000000-0000003" / "a.parquet", [])
-    with pytest.raises(
-        FormatError, match=r"a folder; name a file in it: crpipe inspect .*0000003/a\.parquet"
-    ):
-        inspect_file(tmp_path, 1, None)
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(FormatError, match="it holds none"):
-        inspect_file(tmp_path / "empty", 1, None)
-
-
 def test_something_else(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("hello")
@@ -249,3 +237,8 @@ def test_a_folder_names_its_first_file(tmp_path):
         inspect_file(tmp_path, 1, None)
     with pytest.raises(FormatError, match=r"a folder; name a file in it \(it holds none\)$"):
         inspect_file(tmp_path / "0", 1, None)
+    (tmp_path / "0" / "c.parquet").touch()
+    (tmp_path / "b.parquet").unlink()
+    (tmp_path / "a b.parquet").unlink()
+    with pytest.raises(FormatError, match=r"crpipe inspect .*/0/c\.parquet$"):
+        inspect_file(tmp_path, 1, None)

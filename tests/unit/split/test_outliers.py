@@ -117,16 +117,6 @@ def test_a_missing_range_is_named(config):
         consolidate(config)
 
 
-def test_a_damaged_input_is_named(config):
-    path = config.paths().outliers(str(config.all_ranges()[0])) / "outliers-00000.muons.parquet"
-    data = bytearray(path.read_bytes())
-    data[20] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(ShardError, match=r"outliers-00000\.muons\.parquet: damaged"):
-        consolidate(config)
-    assert not config.paths().outlier_manifest(CONSOLIDATED).exists()
-
-
 def test_a_damaged_input_costs_none_of_the_merged_outliers(config):
     """They could not be merged again."""
     consolidate(config)

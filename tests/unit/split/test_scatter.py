@@ -12,7 +12,7 @@ import pytest
 from crpipe.campaign.raw_files import STAGED, RawFile
 from crpipe.campaign.readers import ReaderChoice
 from crpipe.core import checksums
-from crpipe.core.errors import DiskError, PluginError
+from crpipe.core.errors import DiskError
 from crpipe.core.paths import DESTINATIONS, LARGE_ROLES
 from crpipe.events.layout import SOURCE_FILE
 from crpipe.split.parts import OUTLIER_OFFSET, REJECTED, TEST, TRAIN, VALIDATION, Parts
@@ -82,15 +82,6 @@ def _sent(table):
     return found
 
 
-def test_groups_stay_together(tmp_path):
-    scatter(task_of(tmp_path, [1] * 100))
-    table = destinations(tmp_path)
-    sides = {}
-    for run, code in zip(table["run"].to_pylist(), table["destination"].to_pylist(), strict=True):
-        sides.setdefault(run, set()).add(code)
-    assert all(len(codes) == 1 for codes in sides.values())
-
-
 def test_invalid_events_are_rejected_with_row_and_reason(tmp_path):
     task = task_of(tmp_path, [1, 2, 3])
     events = make_hits([1, 2, 3])
@@ -110,12 +101,6 @@ def test_nothing_is_kept_of_a_bad_file(tmp_path):
     assert ["1.npz: no .npz file" in report.bad for report in done.files] == [False, True, False]
     assert {*destinations(tmp_path)[SOURCE_FILE].to_pylist()} == {0, 2}
     assert np.sum([report.items.sum() for report in done.files]) == 56
-
-
-def test_a_broken_reader_is_no_bad_file(tmp_path):
-    rules = Rules(ReaderChoice("plain_reader:Broken", {"wrong": "raises"}), 1, 10, Parts(0.5), (1, 1, 1))
-    with pytest.raises(PluginError, match=r"0\.npz: the reader plain_reader:Broken failed"):
-        scatter(task_of(tmp_path, [1], rules=rules))
 
 
 SCATTERED = """
