@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from raw_files import write_parquet
-from runs import LINKS, RANGES, children, flipped, job_of, wait_for
+from runs import LINKS, RANGES, children, job_of, wait_for
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -34,31 +34,6 @@ def test_a_looking_call_disturbs_no_running_workflow(begun):
         assert wait_for(lambda: job_of(head, ["stage"]), head)
         begun.snakemake("--dry-run --quiet all")
         assert head.wait() == 0
-
-
-def chain_until(split, folder, link):
-    """Copy a split campaign and train on its ranges before ``link``."""
-    campaign = split.copy(folder)
-    campaign.snakemake(f"runs/tiny/ranges/{RANGES[RANGES.index(link) - 1]}.json")
-    return campaign
-
-
-def test_a_checkpoint_cut_in_half_is_refused_and_its_remedy_works(split, tmp_path):
-    campaign = chain_until(split, tmp_path / "campaign", RANGES[1])
-    (checkpoint,) = (campaign.run / "store" / RANGES[0]).glob("checkpoint-*.pt")
-    whole = checkpoint.read_bytes()
-    checkpoint.write_bytes(whole[: len(whole) // 2])
-    before, target = campaign.contents(), f"runs/tiny/ranges/{RANGES[1]}.json"
-    done = campaign.snakemake(target, check=False)
-    assert done.returncode == 1
-    told = done.stdout[done.stdout.index("crpipe: the workflow did not finish.") :]
-    assert checkpoint.name in told
-    assert "Traceback" not in told
-    assert {name: data for name, data in campaign.contents().items() if name in before} == before
-    typed = re.search(r"train the link again: (rm \S+), and run the workflow again", told)[1]
-    subprocess.run(typed.split(), cwd=campaign.folder, check=True)
-    campaign.snakemake(target)
-    assert checkpoint.read_bytes() == whole
 
 
 def empty(path, campaign):
@@ -143,20 +118,6 @@ def test_a_damaged_shard_is_made_again_once_its_directory_is_deleted(split, tmp_
     campaign.snakemake(f"outliers_consolidated results/shards/{RANGES[0]}/manifest.json")
     assert campaign.contents() == before
     assert campaign.crpipe("check", RANGES[0]).returncode == 0
-
-
-@pytest.mark.parametrize("part", ["events", "muons"])
-def test_a_shard_with_a_flipped_bit_is_never_trained_on(split, tmp_path, part):
-    campaign = split.copy(tmp_path / "campaign")
-    shard = campaign.results / "shards" / RANGES[0] / f"train-00000.{part}.parquet"
-    data = shard.read_bytes()
-    shard.write_bytes(flipped(data, len(data) // 3))
-    done = campaign.crpipe("train", RANGES[0])
-    assert done.returncode == 65
-    assert "train-00000" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not list(campaign.run.rglob("checkpoint-*.pt"))
-    assert not list(campaign.run.rglob("ranges/*.json"))
 
 
 @contextmanager

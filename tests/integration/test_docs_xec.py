@@ -5,11 +5,8 @@ import json
 import os
 import re
 import subprocess
-import time
 
 import numpy as np
-import onnxruntime
-import psutil
 import pyarrow.parquet as pq
 import pytest
 import uproot
@@ -57,23 +54,6 @@ def test_the_page_lists_the_branches_that_the_reader_looks_for():
         names = [re.findall(r"`(\w+)`", each) for each in (options, branches)]
         shown |= dict(zip(*names, strict=True))
     assert shown == RootBranches().model_dump()
-
-
-def test_the_fiducial_cut_is_in_the_ledger_and_a_run_is_in_one_part(campaign):
-    ledgers = [read_json(path) for path in (campaign / "results/gammas/ledgers").glob("*.json")]
-    assert sum(each["events"]["listed"] for each in ledgers) == 480
-    rejected = [row for each in ledgers for row in each["rejected"]]
-    assert 20 < len(rejected) == sum(each["events"]["rejected"] for each in ledgers)
-    assert {re.match(r"[uvw]_cm", row["reason"])[0] for row in rejected} <= {"u_cm", "v_cm", "w_cm"}
-    runs = {
-        part: {
-            run
-            for path in (campaign / "results/gammas/shards").glob(f"*/{part}-*.events.parquet")
-            for run in pq.read_table(path)["run"].to_pylist()
-        }
-        for part in ("train", "validation")
-    }
-    assert runs == {"train": {1, 2, 3}, "validation": {4}}
 
 
 def test_the_evaluation_has_the_numbers_and_figures_of_the_page(campaign):
@@ -173,28 +153,6 @@ def test_the_inpainter_lists_each_found_sensor_once(campaign, tmp_path):
         assert table[name] == found[name].tolist()
 
 
-def test_a_prediction_that_is_killed_ends_in_the_same_file(campaign, tmp_path):
-    (tmp_path / "dead.txt").write_text("# known to be dead\n17\n4100\n")
-    words = [*INPAINTER, "--set", "evaluate.batch_events=2", *PREDICT, "measured.root"]
-    words += ["--table", f"dead={tmp_path / 'dead.txt'}", "--out"]
-    crpipe(campaign, *words, str(tmp_path / "whole.parquet"))
-    whole = pq.read_table(tmp_path / "whole.parquet", columns=["event_number", "sensor_id", "mask_type"])
-    dead = {row[:2] for row in zip(*whole.to_pydict().values(), strict=True) if row[2] == 1}
-    assert {(0, 17), (0, 4100)} <= dead
-    command = [BIN / "crpipe", *words, str(tmp_path / "killed.parquet")]
-    parts = tmp_path / "killed.parquet.parts"
-    for _ in range(2):
-        before = len(list(parts.rglob("*.parquet")))
-        process = subprocess.Popen(command, cwd=campaign, env=environment({}), stderr=subprocess.DEVNULL)
-        while process.poll() is None and len(list(parts.rglob("*.parquet"))) == before:
-            time.sleep(0.005)
-        psutil.Process(process.pid).kill()
-        assert process.wait() != 0
-    assert len(list(parts.rglob("*.parquet"))) > 1
-    crpipe(campaign, *map(str, command[1:]))
-    assert (tmp_path / "killed.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
-
-
 def peak_mb(campaign, raw, out):
     """Predict every sensor of a file, a row for each; return the largest memory that it took."""
     out.unlink(missing_ok=True)
@@ -233,20 +191,6 @@ def test_each_measured_event_is_predicted_once(campaign):
         rows = list(csv.DictReader(handle))
     assert [*rows[0]] == ["run", "event", "energy_gev", "energy_gev_sigma"]
     assert np.allclose([float(row["energy_gev"]) for row in rows], table["energy_gev"].to_numpy())
-
-
-def test_the_exported_graph_gives_the_same_values_from_the_branches(campaign):
-    wanted = pq.read_table(campaign / "measured.parquet")
-    session = onnxruntime.InferenceSession(campaign / "xec-model" / "regressor.onnx")
-    with uproot.open(campaign / "measured.root") as file:
-        inputs = file["tree"].arrays(["npho", "relative_time"], library="np")
-    for events in (1, 3, 5):
-        energy, sigma, place, *_ = session.run(None, {name: each[:events] for name, each in inputs.items()})
-        assert np.abs(energy[:, 0] - wanted["energy_gev"][:events]).max() < 1e-5
-        assert np.abs(sigma[:, 0] - wanted["energy_gev_sigma"][:events]).max() < 1e-5
-        there = np.stack([wanted[name][:events] for name in ("u_cm", "v_cm", "w_cm")], axis=1)
-        # 24, 68 and 10 cm are the units in which an export is checked with 1e-5
-        assert (np.abs(place - there) / (np.array([24, 68, 10]) + np.abs(there))).max() < 1e-5
 
 
 def test_four_runs_at_the_same_time_share_the_shards_and_change_none(campaign):

@@ -2,10 +2,8 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -142,29 +140,3 @@ def test_snapshots_keep_their_distance_though_ranks_look_up_at_log_intervals_onl
     train(config, tmp_path)
     noted = [row for row in Journal(config.paths().train_journal()).rows() if row["what"] == "snapshot"]
     assert [row["step"] for row in noted] == [4, 6, 10, 12]
-
-
-def test_a_killed_rank_ends_the_job_and_the_next_attempt_resumes(tmp_path):
-    config = toy_config(tmp_path, train={"passes_per_link": 60, "log_steps": 4, "snapshot_steps": 8})
-    whole = toy_config(tmp_path / "whole", train={"passes_per_link": 60, "log_steps": 4, "snapshot_steps": 8})
-    expected, _ = train(whole, tmp_path / "whole")
-    job = subprocess.Popen(
-        command(config, tmp_path, FIRST, 2), env=environment(), stderr=subprocess.PIPE, text=True
-    )
-    deadline = time.monotonic() + 60
-    while not list(config.paths().store(FIRST).glob("snapshot-*")) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    os.kill(_rank(job.pid, 1), signal.SIGKILL)
-    _, said = job.communicate(timeout=60)
-    assert job.returncode != 0
-    assert "SIGKILL" in said
-    receipt, _ = train(config, tmp_path)
-    assert receipt["sha256"] == expected["sha256"]
-
-
-def _rank(parent, rank):
-    for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
-        variables = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
-        if f"RANK={rank}".encode() in variables:
-            return int(child)
-    raise AssertionError(f"no process of rank {rank}")

@@ -460,12 +460,6 @@ def test_side_tables_are_staged_once_before_anything_is_split(begun):
     assert "tables" not in begun.jobs(f"results/shards/{RANGES[1]}/manifest.json")
 
 
-def test_a_hundred_ranges_are_four_hundred_jobs_in_one_chain(begun):
-    (begun.folder / "config" / "tiny.yaml").write_text("run: big\n")
-    jobs = begun.jobs("")
-    assert [jobs[rule] for rule in ("list_range", "stage", "split", "train")] == [100] * 4
-
-
 def test_the_end_of_a_long_chain_is_planned_where_nothing_holds_staging_back(begun):
     (begun.folder / "config" / "tiny.yaml").write_text("run: long\n")
     jobs = begun.jobs("evaluation --config ranges='{last: 699999}' source='{prefetch_ranges: 1000}'")

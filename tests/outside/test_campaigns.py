@@ -290,14 +290,6 @@ def test_data_verbs_and_status_never_import_the_workload(finished, kind, tmp_pat
         campaign.say("consolidate")
 
 
-def test_status_and_data_verbs_never_import_torch(finished, kind):
-    done = finished.python("-X", "importtime", "-m", "crpipe", "status")
-    assert done.returncode == 0
-    modules = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert "crpipe.config.plugins" in modules
-    assert not {"torch", "hitlab.model", "tilelab.model"} & modules
-
-
 def test_who_has_not_the_package_sees_the_same(hits, tmp_path):
     campaign = hits.copy(tmp_path / "copy")
     alone = Lab(campaign.folder, {"PYTHONPATH": ""})

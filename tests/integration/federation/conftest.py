@@ -1,17 +1,12 @@
-"""A real federation on loopback, and a proxy that puts faults between a client and its real servers."""
+"""A real federation on loopback, and campaigns of it; the servers that misbehave are in misbehaving.py."""
 
-import asyncio
 import gc
 import os
 import shutil
-import socket
-import ssl
 import tempfile
-import threading
-from collections import Counter, defaultdict
+from collections import Counter
 from pathlib import Path
 
-import aiohttp
 import pyarrow.parquet as pq
 import pytest
 
@@ -23,7 +18,7 @@ from crpipe.source.listing import list_range
 from crpipe.source.stage import stage_range
 from loopback import origin
 from loopback.federation import LoopbackFederation
-from loopback.topology import Topology
+from misbehaving import MisbehavingFederation
 from opened import opened
 
 TREE = "/icecube/wipac/data/sim/testing"
@@ -59,244 +54,6 @@ def federation():
 def like_parquet(size):
     """Random bytes that begin and end as a Parquet file does."""
     return b"PAR1" + os.urandom(size - 8) + b"PAR1"
-
-
-class FaultProxy:
-    """Forwards HTTPS requests to a real server; scripted ones meet a fault instead of the plain answer."""
-
-    def __init__(self, keys, upstream):
-        self.upstream = upstream
-        self._keys = keys
-        self._scripts = defaultdict(list)
-        self.seen = []
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        self.url = f"https://localhost:{self.port}"
-
-    def script(self, method, ending, *faults, always=None):
-        """Make the next requests for paths with this ending meet ``faults`` in order, then ``always``."""
-        self._scripts[method, ending] = [list(faults), always]
-
-    def count(self, method, ending=""):
-        return sum(1 for verb, path, _ in self.seen if verb == method and path.endswith(ending))
-
-    def __enter__(self):
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
-        self._thread.start()
-        assert self._ready.wait(10)
-        return self
-
-    def __exit__(self, *_):
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
-
-    async def _serve(self):
-        self._loop = asyncio.get_running_loop()
-        self._stop = asyncio.Event()
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(self._keys / "host.pem", self._keys / "host.key")
-        trusted = ssl.create_default_context(cafile=self._keys / "ca.pem")
-        self._connections = set()
-        async with aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=trusted), auto_decompress=False
-        ) as self._session:
-            server = await asyncio.start_server(self._connection, "127.0.0.1", self.port, ssl=context)
-            self._ready.set()
-            await self._stop.wait()
-            server.close()
-            for task in self._connections:
-                task.cancel()
-            await asyncio.gather(*self._connections, return_exceptions=True)
-            await asyncio.sleep(0.05)  # lets aborted connections close before their loop does
-
-    async def _connection(self, reader, writer):
-        self._connections.add(asyncio.current_task())
-        try:
-            while await self._request(reader, writer):
-                pass
-        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError, ssl.SSLError):
-            pass
-        finally:
-            self._connections.discard(asyncio.current_task())
-            writer.transport.abort()
-
-    async def _request(self, reader, writer):
-        lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-        method, path, _ = lines[0].split(" ", 2)
-        sent = dict(line.split(": ", 1) for line in lines[1:] if line)
-        length = int(sent.get("Content-Length", 0))
-        body = await reader.readexactly(length) if length else None
-        self.seen.append((method, path.partition("?")[0], sent))
-        kept = {"Authorization", "Range", "Want-Digest", "Depth"}
-        passed = {name: value for name, value in sent.items() if name in kept}
-        async with self._session.request(
-            method, self.upstream + path, headers=passed, data=body, allow_redirects=False
-        ) as answer:
-            content = await answer.read()
-        head = {
-            name: value
-            for name, value in answer.headers.items()
-            if name not in {"Connection", "Transfer-Encoding", "Content-Length"}
-        }
-        size = answer.headers["Content-Length"] if method == "HEAD" else len(content)
-        head["Content-Length"] = str(size)
-        return await self._fault(method, path)(Answer(writer, method, answer.status, head, content))
-
-    def _fault(self, method, path):
-        for (verb, ending), script in self._scripts.items():
-            if verb == method and path.partition("?")[0].endswith(ending):
-                faults, always = script
-                return faults.pop(0) if faults else (always or plain)
-        return plain
-
-
-class Answer:
-    """The real server's answer, on its way to the client."""
-
-    def __init__(self, writer, method, status, head, content):
-        self.writer, self.method = writer, method
-        self.status, self.head, self.content = status, head, content
-
-    def part(self, share):
-        return self.content[: int(len(self.content) * share)]
-
-    def replace(self, content):
-        """Take another body, with the length that fits it."""
-        self.content = content
-        self.head["Content-Length"] = str(len(content))
-
-    async def send(self, content=None):
-        """Send head and body; the connection serves on."""
-        lines = [f"HTTP/1.1 {self.status} X", *(f"{name}: {value}" for name, value in self.head.items())]
-        self.writer.write("\r\n".join([*lines, "", ""]).encode())
-        if self.method != "HEAD":
-            self.writer.write(self.content if content is None else content)
-        await self.writer.drain()
-        return True
-
-    async def send_and_break(self, content):
-        """Send head and body, then break the connection."""
-        await self.send(content)
-        await asyncio.sleep(0.05)
-        return False
-
-
-async def plain(answer):
-    return await answer.send()
-
-
-class Faults:
-    """What can go wrong on the way; each is a function of the real answer."""
-
-    @staticmethod
-    def cut(share):
-        """Send a share of the body, then break the connection."""
-
-        async def fault(answer):
-            return await answer.send_and_break(answer.part(share))
-
-        return fault
-
-    @staticmethod
-    def status(code):
-        """Answer with an error."""
-
-        async def fault(answer):
-            answer.status, answer.head = code, {}
-            answer.replace(b"injected")
-            return await answer.send()
-
-        return fault
-
-    @staticmethod
-    def stall(share):
-        """Send a share of the body, then neither send nor read any more, with the connection open."""
-
-        async def fault(answer):
-            answer.writer.transport.pause_reading()
-            await answer.send(answer.part(share))
-            await asyncio.sleep(60)
-            return False
-
-        return fault
-
-    @staticmethod
-    def redirect(server, path):
-        """Send the client on to another server."""
-
-        async def fault(answer):
-            answer.status, answer.head = 307, {"Location": server + path}
-            answer.replace(b"")
-            return await answer.send()
-
-        return fault
-
-    @staticmethod
-    def trickle(pause_s, pieces):
-        """Send the body in so many pieces, with a pause before each."""
-
-        async def fault(answer):
-            content, length = answer.content, -(-len(answer.content) // pieces)
-            await answer.send(b"")
-            for start in range(0, len(content), length):
-                await asyncio.sleep(pause_s)
-                answer.writer.write(content[start : start + length])
-                await answer.writer.drain()
-            return True
-
-        return fault
-
-    @staticmethod
-    def header(name, value=None):
-        """Answer with another value of one header, or without it."""
-
-        async def fault(answer):
-            answer.head.pop(name, None)
-            answer.head |= {} if value is None else {name: value}
-            return await answer.send()
-
-        return fault
-
-
-@pytest.fixture(scope="session")
-def faults():
-    return Faults
-
-
-@pytest.fixture
-def proxy(federation):
-    """A proxy in front of the origin; the director sends readers to it alone until a test says otherwise."""
-    topology = federation.topology
-    with FaultProxy(federation.folder / "keys", topology.origin) as between:
-        yield between
-
-
-@pytest.fixture
-def elsewhere(federation):
-    """Another server in front of the same origin."""
-    with FaultProxy(federation.folder / "keys", federation.topology.origin) as other:
-        yield other
-
-
-@pytest.fixture
-def director_proxy(federation):
-    with FaultProxy(federation.folder / "keys", f"https://localhost:{federation.topology.port}") as between:
-        yield between
-
-
-@pytest.fixture
-def wire(federation):
-    """Send clients through other servers than the real ones, for one test."""
-    plain_topology = federation.topology
-
-    def change(**addresses):
-        here = plain_topology
-        Topology(here.port, here.origin_port, **addresses).save(federation.folder)
-
-    yield change
-    plain_topology.save(federation.folder)
 
 
 class Campaign:
@@ -370,3 +127,13 @@ def campaign(federation, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     yield Campaign(federation, tmp_path)
     gc.collect()
+
+
+@pytest.fixture
+def misbehaving(federation, campaign):
+    """Servers with the same small files, from which the campaign lists and stages them instead."""
+    files = {path.name: path.read_bytes() for path in campaign.truth.glob("part-*.parquet")}
+    campaign.give_token("storage.read:/")
+    with MisbehavingFederation(federation.folder / "keys", files, guarded=True) as servers:
+        campaign.source["uri"] = servers.uri
+        yield servers

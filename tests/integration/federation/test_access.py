@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -52,8 +53,17 @@ def test_a_useless_token_is_a_problem_and_an_exit_code(campaign, scope, lifetime
     assert problem in shown.stderr
 
 
-def test_a_director_out_of_reach_is_told(campaign, wire):
-    wire(director="https://localhost:9")
+@pytest.fixture
+def lost_director(federation):
+    """Send clients to a port where nobody is, for one test."""
+    topology = federation.topology
+    replace(topology, director="https://localhost:9").save(federation.folder)
+    yield
+    topology.save(federation.folder)
+
+
+@pytest.mark.usefixtures("lost_director")
+def test_a_director_out_of_reach_is_told(campaign):
     assert "out of reach (connection refused)" in check_access(campaign.config()).problem
 
 

@@ -3,6 +3,7 @@
 import base64
 import gc
 import json
+import threading
 
 import pyarrow.parquet as pq
 import pytest
@@ -35,8 +36,10 @@ def environment(keys, monkeypatch, tmp_path):
     for name in ("BEARER_TOKEN", "BEARER_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    before = set(threading.enumerate())
     yield
-    gc.collect()
+    gc.collect()  # a connection that was left open is a warning, and warnings are errors
+    assert set(threading.enumerate()) == before
 
 
 def token_of(claims):

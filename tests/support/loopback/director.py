@@ -86,19 +86,16 @@ class LoopbackDirector:
         return web.json_response({"access_token": access, "refresh_token": refresh, "expires_in": TOKEN_S})
 
     async def redirect(self, request: web.Request) -> web.Response:
-        """Send a reader to the caches, a lister or writer to the origin."""
+        """Send everyone to the origin."""
         here = Topology.load(self._folder)
         path = request.path.removeprefix(_ORIGIN)
         namespace = next((name for name in (PROTECTED, OPEN) if f"{path}/".startswith(f"{name}/")), None)
         if namespace is None:
             return web.json_response({"status": "error", "msg": f"no sources for {path}"}, status=404)
-        to_origin = request.method != "GET" or request.path.startswith(_ORIGIN)
-        servers = [here.origin] if to_origin else here.caches
-        links = [f'<{url}{path}>; rel="duplicate"; pri={rank}' for rank, url in enumerate(servers, 1)]
         guarded = namespace == PROTECTED
         headers = {
-            "Location": servers[0] + path,
-            "Link": ", ".join(links),
+            "Location": here.origin + path,
+            "Link": f'<{here.origin}{path}>; rel="duplicate"; pri=1',
             "X-Pelican-Namespace": f"namespace={namespace}, require-token={str(guarded).lower()}, "
             f"collections-url={here.origin}",
             "X-Pelican-JobId": str(uuid.uuid4()),

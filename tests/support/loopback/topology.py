@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from crpipe.core.files import read_json, write_json
@@ -18,20 +18,21 @@ OPEN = "/public"  # namespace that needs none
 class Topology:
     """Addresses of a loopback federation.
 
-    ``port`` is the director's (and the federation's own), ``origin_port`` the XRootD origin's. ``director``,
-    ``caches`` and ``origin`` are the URLs that clients are sent to; they may lead through proxies.
+    ``port`` is the director's (and the federation's own), ``origin_port`` the XRootD origin's. ``director``
+    is the URL that clients are sent to.
     """
 
     port: int
     origin_port: int
     director: str = ""
-    origin: str = ""
-    caches: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.director = self.director or f"https://localhost:{self.port}"
-        self.origin = self.origin or f"https://localhost:{self.origin_port}"
-        self.caches = self.caches or [self.origin]
+
+    @property
+    def origin(self) -> str:
+        """URL of the origin, which also serves readers: there are no caches."""
+        return f"https://localhost:{self.origin_port}"
 
     @property
     def host(self) -> str:

@@ -109,6 +109,12 @@ def test_a_layout_that_cannot_be_stored_is_refused_before_anything_is_read(attri
         open_reader("plain_reader:Plain", {"layout": layout})
 
 
+def test_a_layout_of_another_type_is_refused(monkeypatch):
+    monkeypatch.setattr("plain_reader.HITS", "hits")
+    with pytest.raises(ConfigError, match=r"plain_reader:Plain\.layout is no crpipe\.events\.layout\.Layout"):
+        open_reader("plain_reader:Plain", {})
+
+
 def test_expectations_of_another_type_are_refused(monkeypatch):
     monkeypatch.setattr("plain_reader.Plain.expectations", {"typical": {}}, raising=False)
     with pytest.raises(ConfigError, match=r"plain_reader:Plain\.expectations: expected .*, found dict"):

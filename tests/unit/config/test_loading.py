@@ -103,6 +103,7 @@ def test_a_section_whose_keys_are_all_commented_out_is_empty(tmp_path):
         ('source:\n  uri: "/data\nrun: a', "; the quotation mark in line 2 is not closed"),
         ("ranges: {skip: [7]}", "ranges.skip"),
         ("train: {workload: nowhere:Nothing}", "train.workload: nowhere:Nothing: nowhere cannot be imported"),
+        ("train: {workload: nowhere:Nothing}", "; is its package installed, or its folder in PYTHONPATH?"),
         ("train: {workload: crpipe.config.loading}", "expected module:Name, for example"),
         ("model: {hidden: 8}", "model: options are given (hidden), but train.workload is not set"),
         ("load: {budget_muons: 8}", "load.budget_muons: unknown key; it is now called load.max_items"),

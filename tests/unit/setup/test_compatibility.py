@@ -12,6 +12,7 @@ from crpipe.setup.compatibility import check_columns, check_fit, check_simulator
 from crpipe.train.workload import check_weighted
 from crpipe.workloads.muons.layout import BUNDLES
 from named import READERS
+from plain_reader import HITS
 from toy import RANGES
 
 FIRST, SECOND, LAST = RANGES
@@ -104,6 +105,18 @@ def test_a_workload_that_ignores_weights_is_refused(monkeypatch):
     check_weighted(workload, "lab:Net", BUNDLES)
     monkeypatch.setattr(Counting, "weighted", True, raising=False)
     check_weighted(workload, "lab:Net", layout)
+
+
+def test_data_that_do_not_fit_are_refused_before_any_job(tmp_path, monkeypatch):
+    config = config_of(tmp_path)
+    monkeypatch.setattr(Again, "layout", replace(BUNDLES, item="hits"))
+    with pytest.raises(ConfigError, match="counting:Again"):
+        check_fit(config)
+    source = {"uri": "/data/{range}/*.npz", "reader": "plain_reader:Plain"}
+    options = {"layout": replace(HITS, fixed=30).describe()}
+    low = validate({"source": source, "reader": options, "split": {"outlier_above": 29}})
+    with pytest.raises(ConfigError, match=r"split\.outlier_above: 29 is below the 30 hits of every event"):
+        check_fit(low)
 
 
 def test_a_simulator_of_another_layout_is_refused():

@@ -17,11 +17,6 @@ class OtherOrder(HitPosition):
     item_columns = ("time_ns", "detector", "charge_pe")
 
 
-class CollateFails(HitPosition):
-    def collate(self, events, index, seed):
-        raise IndexError("detector 144")
-
-
 class ScoreFails(HitPosition):
     def score(self, truth, prediction, folder):
         return {"charge": truth.columns["charge_pe"].mean()}

@@ -3,6 +3,6 @@
 from hitlab.options import HitFilesOptions, HitPositionOptions
 from tilelab.options import BeamTestOptions
 
-NoRowsOptions = NoLayoutOptions = DoubleItemsOptions = StumblesOptions = ForgetsOptions = HitFilesOptions
-NoScoreOptions = OtherOrderOptions = ScoreFailsOptions = CollateFailsOptions = HitPositionOptions
-OtherTilesOptions = FallsSilentOptions = BeamTestOptions
+NoRowsOptions = StumblesOptions = HitFilesOptions
+NoScoreOptions = OtherOrderOptions = ScoreFailsOptions = HitPositionOptions
+FallsSilentOptions = BeamTestOptions

@@ -1,7 +1,5 @@
 """Readers that are none."""
 
-from dataclasses import replace
-
 import numpy as np
 from hitlab.layout import HITS
 from hitlab.reading import HitFiles
@@ -21,27 +19,10 @@ class NoRows:
         return 0, 0
 
 
-class NoLayout(HitFiles):
-    layout = "hits"
-
-
-class DoubleItems(HitFiles):
-    layout = replace(HITS, items=(*HITS.items[:2], replace(HITS.items[2], dtype="float64")))
-
-
 class Stumbles(HitFiles):
     def rows(self, path, tables):
         yield from super().rows(path, tables)
         raise KeyError("voltage")
-
-
-class Forgets(HitFiles):
-    """Gives blocks without a column of its layout."""
-
-    def rows(self, path, tables):
-        for block in super().rows(path, tables):
-            columns = {name: values for name, values in block.columns.items() if name != "station"}
-            yield Events(columns, block.multiplicity, block.items)
 
 
 class LosesTiles(TileFiles):
