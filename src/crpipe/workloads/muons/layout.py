@@ -60,9 +60,8 @@ RAW_PRIMARY = "primary"
 RAW_MUONS = "muons"
 
 # The converter from and to HDF5 has the ids and a time in each row; times are not read.
-_IDS = tuple(field.name for field in PRIMARY_IDS)
-CONVERTED_PRIMARY = (*_IDS, *(field.name for field in PRIMARY[:3]), "time", PRIMARY[3].name)
-CONVERTED_MUON = (*_IDS, *(field.name for field in MUON), "time")
+CONVERTED_PRIMARY = (*BUNDLES.group, *(field.name for field in PRIMARY[:3]), "time", PRIMARY[3].name)
+CONVERTED_MUON = (*BUNDLES.group, *(field.name for field in MUON), "time")
 
 # The raw files' own schema: one nested row per event, as the simulation writes it and crpipe exports it.
 

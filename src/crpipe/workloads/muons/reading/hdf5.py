@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -12,29 +12,22 @@ from crpipe.events.batch import Events, cuts, offsets
 from crpipe.events.notes import note
 from crpipe.workloads.common.hdf5 import describe, find_dataset, note_unread, open_hdf5
 from crpipe.workloads.muons.layout import (
-    BUNDLES,
     CONVERTED_MUON,
     CONVERTED_PRIMARY,
-    EXPECTATIONS,
-    PRIMARY_IDS,
-    nested_table,
 )
-from crpipe.workloads.muons.reading.checks import Location, as_float32, check_owner, means_none, whole_numbers
+from crpipe.workloads.muons.reading.checks import Location
+from crpipe.workloads.muons.reading.parquet import BundlesConverted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     import h5py
-    import pyarrow as pa
     from numpy.typing import NDArray
 
     from crpipe.campaign.records import Tables
-    from crpipe.events.expectations import Expectations
-    from crpipe.events.layout import Layout
 
 _DATASETS = ("primaries", "muons", "counts")
-IDS = tuple(field.name for field in PRIMARY_IDS)
 _EVENTS = 1 << 16
 _ITEMS = 1 << 20
 _MOST = 2**32 - 1
@@ -42,7 +35,7 @@ _AGAIN = "have the file made again, or choose the reader of its layout with sour
 
 
 @dataclass(frozen=True, slots=True)
-class BundlesHdf5:
+class BundlesHdf5(BundlesConverted):
     """Reader of three datasets, one row per event or muon:
 
     primaries: [N, 7] float32 (primary_major_id, primary_minor_id, energy_gev, zenith_rad, mass_number, time,
@@ -55,10 +48,7 @@ class BundlesHdf5:
     a single muon with energy, x, y and time all 0 is read as none.
     """  # noqa: D400 - a table of columns says it
 
-    layout: Layout = BUNDLES
-    needs: tuple[str, ...] = ()
     formats: ClassVar[tuple[str, ...]] = ("HDF5",)
-    expectations: ClassVar[Expectations] = EXPECTATIONS
 
     def rows(self, path: Path, tables: Tables) -> Iterator[Events]:  # noqa: ARG002
         """Yield all events in order, in blocks of about a million muons, or one larger event."""
@@ -67,11 +57,9 @@ class BundlesHdf5:
             starts = offsets(counts)
             for first, last in cuts(counts, _EVENTS, _ITEMS):
                 tracks = muons[starts[first] : starts[last]]
-                yield _events(primaries[first:last], counts[first:last], tracks, Location(path, first))
-
-    def raw_table(self, events: Events) -> pa.Table:
-        """Return events in the schema of the simulation's Parquet files."""
-        return nested_table(events.columns, events.multiplicity, events.items)
+                primary, where = primaries[first:last], Location(path, first)
+                columns = {field.name: self._column(primary, field, where) for field in self.layout.events}
+                yield self._assembled(columns, counts[first:last], tracks, where)
 
     def totals(self, path: Path, tables: Tables) -> tuple[int, int]:  # noqa: ARG002
         """Count events and muons; only the rows of muons of zeros must be looked for."""
@@ -85,7 +73,7 @@ class BundlesHdf5:
             zeros = 0
             for first, last in cuts(counts, _EVENTS, _ITEMS):
                 tracks = muons[starts[first] : starts[last]]
-                zeros += int(means_none(counts[first:last], tracks[:, len(IDS) :]).sum())
+                zeros += int(self._none(counts[first:last], tracks).sum())
             return len(counts), int(starts[-1]) - zeros
 
 
@@ -114,30 +102,14 @@ def _datasets(path: Path, file: h5py.File) -> tuple[h5py.Dataset, h5py.Dataset, 
 
 def _dataset(path: Path, file: h5py.File, name: str, columns: tuple[str, ...]) -> h5py.Dataset:
     dataset = find_dataset(path, file, name)
-    if dataset is None or dataset.shape != (*dataset.shape[:1], len(columns)) or not _is_wide(dataset):
+    if (
+        dataset is None
+        or dataset.shape != (*dataset.shape[:1], len(columns))
+        or dataset.dtype.kind != "f"
+        or dataset.dtype.itemsize < np.dtype(np.float32).itemsize  # float64 is rounded, its ids are not
+    ):
         raise FormatError(
             f"{path}: {name}: expected a dataset of float32 [rows, {len(columns)}] ({', '.join(columns)}), "
             f"found {describe(file, name)}; {_AGAIN}"
         )
     return dataset
-
-
-def _is_wide(dataset: h5py.Dataset) -> bool:
-    """Return whether a dataset holds floats of at least 32 bits: float64 is rounded, its ids are not."""
-    return bool(dataset.dtype.kind == "f" and dataset.dtype.itemsize >= np.dtype(np.float32).itemsize)
-
-
-def _events(
-    primaries: NDArray[Any], counts: NDArray[np.uint32], tracks: NDArray[Any], where: Location
-) -> Events:
-    columns: dict[str, NDArray[Any]] = {}
-    for field in BUNDLES.events:
-        values = np.ascontiguousarray(primaries[:, CONVERTED_PRIMARY.index(field.name)])
-        ids = field.name in IDS
-        columns[field.name] = whole_numbers(values, where.of(field.name)) if ids else as_float32(values)
-    for name in IDS:
-        check_owner(columns[name], counts, tracks[:, CONVERTED_MUON.index(name)], where.of(name))
-    empty = means_none(counts, tracks[:, len(IDS) :])
-    indices = [CONVERTED_MUON.index(field.name) for field in BUNDLES.items]
-    items = as_float32(np.ascontiguousarray(tracks[~np.repeat(empty, counts)][:, indices]))
-    return Events(columns, np.where(empty, 0, counts).astype(np.uint32), items)

@@ -19,7 +19,6 @@ from crpipe.workloads.muons.layout import (
     EXPECTATIONS,
     MUON,
     PRIMARY,
-    PRIMARY_IDS,
     RAW_MUONS,
     RAW_PRIMARY,
     nested_table,
@@ -226,22 +225,38 @@ class Bundles:
         inside = where.of(RAW_MUONS).inside(starts)
         muons = _rows_of(tracks, self.muon, inside, len(self.primary))
         places = muons.size + int((multiplicity == 0).sum())
-        columns = {field.name: self._column(batch, primary, field, where) for field in self.layout.events}
-        self._check_ids(columns, multiplicity, muons, where)
+        columns = {field.name: self._column(primary, field, where, batch) for field in self.layout.events}
+        return self._assembled(columns, multiplicity, muons, where), places
+
+    def _assembled(
+        self,
+        columns: dict[str, NDArray[Any]],
+        multiplicity: NDArray[np.uint32],
+        muons: NDArray[Any],
+        where: Location,
+    ) -> Events:
+        """Check the ids of muons, [M, len(self.muon)], and leave out what stands for none."""
+        for name in self.layout.group:
+            if name in self.muon:
+                check_owner(columns[name], multiplicity, muons[:, self.muon.index(name)], where.of(name))
         if self.zeros_for_none:
-            values = [index for index, name in enumerate(self.muon) if name not in self.layout.group]
-            empty = means_none(multiplicity, muons[:, values])
+            empty = self._none(multiplicity, muons)
             muons = muons[~np.repeat(empty, multiplicity)]
-            multiplicity[empty] = 0
+            multiplicity = np.where(empty, 0, multiplicity).astype(np.uint32)
         indices = [self.muon.index(field.name) for field in self.layout.items]
         if indices != list(range(len(self.muon))):
             muons = np.ascontiguousarray(muons[:, indices])
-        return Events(columns, multiplicity, as_float32(muons)), places
+        return Events(columns, multiplicity, as_float32(muons))
+
+    def _none(self, multiplicity: NDArray[np.uint32], muons: NDArray[Any]) -> NDArray[np.bool_]:
+        """Find the events whose only muon is all 0 but for its ids."""
+        values = [index for index, name in enumerate(self.muon) if name not in self.layout.group]
+        return means_none(multiplicity, muons[:, values])
 
     def _column(
-        self, batch: pa.RecordBatch, primary: NDArray[Any], field: Field, where: Location
+        self, primary: NDArray[Any], field: Field, where: Location, batch: pa.RecordBatch | None = None
     ) -> NDArray[Any]:
-        if field.name in batch.schema.names:
+        if batch is not None and field.name in batch.schema.names:
             column = batch.column(field.name)
             if pa.types.is_dictionary(column.type):
                 column = column.dictionary_decode()
@@ -254,17 +269,6 @@ class Bundles:
             return values
         return as_float32(values) if field.dtype == "float32" else whole_numbers(values, where.of(field.name))
 
-    def _check_ids(
-        self,
-        columns: dict[str, NDArray[Any]],
-        multiplicity: NDArray[np.uint32],
-        muons: NDArray[Any],
-        where: Location,
-    ) -> None:
-        for name in self.layout.group:
-            if name in self.muon:
-                check_owner(columns[name], multiplicity, muons[:, self.muon.index(name)], where.of(name))
-
 
 _ARROW_NAMES = {"uint64": "uint64", "float32": "float"}
 _CAST_IDS = " with ids of a whole type (in pandas: .astype('uint64')), which are not rounded"
@@ -273,11 +277,7 @@ _CAST_IDS = " with ids of a whole type (in pandas: .astype('uint64')), which are
 def _is_list(kind: pa.DataType) -> bool:
     kinds = pa.types
     plain = kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind)
-    return bool(plain or _is_view(kind))
-
-
-def _is_view(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind))
+    return bool(plain or kinds.is_list_view(kind) or kinds.is_large_list_view(kind))
 
 
 def _is_whole(kind: pa.DataType) -> bool:
@@ -311,15 +311,12 @@ def _check_nesting(path: Path, name: str, kind: pa.DataType, depth: int) -> None
 
 
 def _lists_of(array: pa.Array, depth: int) -> pa.Array:
-    """Return plain lists for views of lists, and for those that hold nothing, and so have no type inside."""
-    kind, leaf = array.type, _leaf(array.type, depth)
-    views = [_is_view(kind), depth > 1 and _is_list(kind) and _is_view(kind.value_type)]
-    if not (any(views) or pa.types.is_null(leaf)):
-        return array
+    """Return any kind of lists as plain ones of the same values; those without a type inside hold none."""
+    leaf = _leaf(array.type, depth)
     target = pa.float32() if pa.types.is_null(leaf) else leaf
     for _ in range(depth):
         target = pa.list_(target)
-    return array.cast(target)
+    return array if array.type == target else array.cast(target)
 
 
 def _first_null(array: pa.Array) -> int:
@@ -330,9 +327,6 @@ def _unnest(array: pa.Array, where: Location) -> tuple[NDArray[np.int64], pa.Arr
     """Strip one level of lists: offsets [N + 1] from 0, and the array of what the lists held."""
     if array.null_count:
         raise where.error(_first_null(array), "a list", "null")
-    if pa.types.is_fixed_size_list(array.type):
-        starts = np.arange(len(array) + 1, dtype=np.int64) * array.type.list_size
-        return starts, array.flatten()
     starts = array.offsets.to_numpy()
     first, last = int(starts[0]), int(starts[-1])
     return starts.astype(np.int64) - first, array.values.slice(first, last - first)
@@ -346,15 +340,9 @@ def _rows_of(array: pa.Array, names: tuple[str, ...], where: Location, primary: 
     width = len(names)
     if array.null_count:
         raise where.error(_first_null(array), f"{width} values", "null")
-    if pa.types.is_fixed_size_list(array.type):
-        values = array.flatten()
-        if array.type.list_size != width and len(array):
-            remedy = _readers_of(where.column, array.type.list_size, primary)
-            raise where.error(0, _values(names), f"{array.type.list_size} values", remedy)
-    else:
-        starts = array.offsets.to_numpy()
-        _check_width(starts, names, where, primary)
-        values = array.values.slice(int(starts[0]), int(starts[-1] - starts[0]))
+    starts = array.offsets.to_numpy()
+    _check_width(starts, names, where, primary)
+    values = array.values.slice(int(starts[0]), int(starts[-1] - starts[0]))
     if values.null_count:
         raise where.error(_first_null(values) // width, _values(names), "a null among them")
     return np.asarray(values.to_numpy()).reshape(-1, width)
@@ -375,9 +363,6 @@ def _values(names: tuple[str, ...]) -> str:
     return f"{len(names)} values ({', '.join(names)})"
 
 
-_IDS = tuple(field.name for field in PRIMARY_IDS)
-
-
 @dataclass(frozen=True, slots=True)
 class BundlesDepthTime(Bundles):
     """A primary of five values, with a time after the depth."""
@@ -396,15 +381,15 @@ class BundlesTimeDepth(Bundles):
 class BundlesIds(Bundles):
     """A primary of six values that begins with the ids."""
 
-    primary: tuple[str, ...] = (*_IDS, *PRIMARY_NAMES)
+    primary: tuple[str, ...] = (*BUNDLES.group, *PRIMARY_NAMES)
 
 
 @dataclass(frozen=True, slots=True)
 class BundlesIdsMuons(Bundles):
     """A primary of six values and muons of five, which begin with the ids."""
 
-    primary: tuple[str, ...] = (*_IDS, *PRIMARY_NAMES)
-    muon: tuple[str, ...] = (*_IDS, *MUON_NAMES)
+    primary: tuple[str, ...] = (*BUNDLES.group, *PRIMARY_NAMES)
+    muon: tuple[str, ...] = (*BUNDLES.group, *MUON_NAMES)
 
 
 @dataclass(frozen=True, slots=True)
