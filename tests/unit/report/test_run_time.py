@@ -116,6 +116,9 @@ def test_hours_follow_from_what_was_measured_here(tmp_path):
     assert "no rate of training is measured yet" in words(plan_of(files))
     for index in range(2):
         files.staged(index)
+    files.journal("stage", files.name(3), "start")
+    files.clock += 1000
+    files.journal("stage", files.name(3), "failed")  # counts for nothing
     name = files.split(0)
     files.trained(name)
     plan = plan_of(files)

@@ -230,6 +230,14 @@ def test_events_without_items_are_counted(files):
     assert files.state.ledgers.empty == 1500
 
 
+def test_a_consolidation_that_failed_is_that_of_the_outliers(files):
+    files.journal("consolidate", "", "start")
+    files.journal("consolidate", "", "failed", error="no space left")
+    outliers = files.state.ranges[-1]
+    assert (outliers.name, outliers.state, outliers.attempt) == (OUTLIERS, State.FAILED, 1)
+    assert outliers.error == "no space left"
+
+
 def test_the_outliers_are_the_last_link(files):
     files.consolidated(events=406)
     item = files.state.ranges[-1]
