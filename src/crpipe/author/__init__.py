@@ -12,31 +12,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from crpipe.author.reader import BaseReader as Reader
     from crpipe.author.workload import BaseWorkload as Workload
-    from crpipe.campaign.simulators import Simulator as Simulator
-    from crpipe.core.errors import FormatError as FormatError
-    from crpipe.core.ranges import Range as Range
-    from crpipe.events.batch import Events as Events
-    from crpipe.events.batch import cut_lists as cut_lists
-    from crpipe.events.expectations import Expectations as Expectations
-    from crpipe.events.layout import Field as Field
-    from crpipe.events.layout import Layout as Layout
-    from crpipe.events.layout import Metric as Metric
-    from crpipe.inference.onnx_graph import Graph as Graph
-    from crpipe.report.figure_style import new_figure as new_figure
-    from crpipe.report.figure_style import note as note
-    from crpipe.report.figure_style import save as save
-    from crpipe.statistics.classifier import LabelledRows as LabelledRows
-    from crpipe.statistics.classifier import auc as auc
-    from crpipe.statistics.classifier import cross_fit as cross_fit
-    from crpipe.statistics.groups import Statistic as Statistic
-    from crpipe.statistics.groups import mean as mean
-    from crpipe.statistics.groups import quantile as quantile
-    from crpipe.statistics.groups import ratio as ratio
-    from crpipe.statistics.ratios import Bins as Bins
-    from crpipe.train.schedule import Schedule as Schedule
-    from crpipe.train.workload import OptimizerSpec as OptimizerSpec
-    from crpipe.train.workload import Phase as Phase
-    from crpipe.train.workload import Throttle as Throttle
+    from crpipe.campaign.simulators import Simulator
+    from crpipe.core.errors import FormatError
+    from crpipe.core.ranges import Range
+    from crpipe.events.batch import Events, cut_lists
+    from crpipe.events.expectations import Expectations
+    from crpipe.events.layout import Field, Layout, Metric
+    from crpipe.inference.onnx_graph import Graph
+    from crpipe.report.figure_style import new_figure, note, save
+    from crpipe.statistics.classifier import LabelledRows, auc, cross_fit
+    from crpipe.statistics.groups import Statistic, mean, quantile, ratio
+    from crpipe.statistics.ratios import Bins
+    from crpipe.train.schedule import Schedule
+    from crpipe.train.workload import OptimizerSpec, Phase, Throttle
 
 _PLACES = {
     "author.reader": ("Reader",),

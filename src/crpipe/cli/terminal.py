@@ -217,14 +217,12 @@ def runs(config: Config) -> Iterator[Choice]:
 def keys(config: Config) -> Iterator[Choice]:
     """Yield every key of the configuration with its meaning, options of reader and workload included."""
     from crpipe.config.loading import NAMED
-    from crpipe.config.plugins import options_class
 
     yield from _keys(type(config), "")
-    for section, key_name in NAMED.items():
-        group, _, leaf = key_name.partition(".")
-        name = getattr(getattr(config, group), leaf)
+    for section in NAMED:
         # Only those of crpipe itself: a package of the user's may take seconds to import.
-        model = options_class(key_name, name) if name.startswith("crpipe.") else None
+        shipped = config.plugin(section).startswith("crpipe.")
+        model = config.options_model(section) if shipped else None
         yield from () if model is None else _keys(model, f"{section}.")
 
 

@@ -274,22 +274,19 @@ class Config(Section):
 
     def options(self, section: str = "model") -> Tree:
         """The options of the reader, the simulator or the workload, with their defaults, as plain values."""
-        name = self.plugin(section)
-        model = options_class(NAMED[section], name) if name else None
+        model = self.options_model(section)
         if model is None:
             return {}
         return model.model_validate(getattr(self, section)).model_dump(mode="json")
 
     def use_options(self) -> Tree:
         """The options of the workload that no checkpoint depends on: they may change after training."""
-        name = self.plugin("model")
-        free = free_options(options_class(NAMED["model"], name)) if name else set()
+        free = free_options(self.options_model("model"))
         return {key: value for key, value in self._counted_options("model").items() if key in free}
 
     def _counted_options(self, section: str) -> Tree:
         """Return the options that a fingerprint counts: not those that are newer and have their default."""
-        options, name = self.options(section), self.plugin(section)
-        model = options_class(NAMED[section], name) if name else None
+        options, model = self.options(section), self.options_model(section)
         later = later_options(model) if model is not None else set()
         usual = model().model_dump(mode="json", include=later) if model is not None and later else {}
         return {key: value for key, value in options.items() if key not in usual or value != usual[key]}
@@ -299,6 +296,11 @@ class Config(Section):
         group, _, leaf = NAMED[section].partition(".")
         name: str = getattr(getattr(self, group), leaf)
         return name
+
+    def options_model(self, section: str) -> type[BaseModel] | None:
+        """Find the class of a section's options; None where nothing is named, or it takes none."""
+        name = self.plugin(section)
+        return options_class(NAMED[section], name) if name else None
 
     def has_packages(self) -> bool:
         """Return whether everything that the configuration names is installed here."""
@@ -407,8 +409,7 @@ def validate(tree: Tree, origin: Mapping[str, str] | None = None, *, options: Op
 def _check_options(config: Config, section: str, key_name: str, origin: Mapping[str, str]) -> None:
     """Validate the options of one named thing; raise ConfigError with one line per wrong option."""
     given: Tree = getattr(config, section)
-    name = config.plugin(section)
-    model = options_class(key_name, name) if name else None
+    name, model = config.plugin(section), config.options_model(section)
     if model is not None:
         try:
             model.model_validate(given)

@@ -32,18 +32,9 @@ class Digest(Protocol):
         """The checksum so far, in lower-case hexadecimal."""
 
 
-class _Crc32c:
-    def __init__(self) -> None:
-        self._value = 0
+class _Running:
+    """A checksum of eight digits: a number that each piece of data changes."""
 
-    def update(self, data: bytes) -> None:
-        self._value = google_crc32c.extend(self._value, data)
-
-    def hexdigest(self) -> str:
-        return f"{self._value:08x}"
-
-
-class _Zlib:
     def __init__(self, extend: Callable[[bytes, int], int], start: int) -> None:
         self._extend = extend
         self._value = start
@@ -55,13 +46,18 @@ class _Zlib:
         return f"{self._value:08x}"
 
 
+_EXTEND: dict[str, tuple[Callable[[bytes, int], int], int]] = {
+    "crc32c": (lambda data, value: google_crc32c.extend(value, data), 0),
+    "adler32": (zlib.adler32, 1),
+    "crc32": (zlib.crc32, 0),
+}
+
+
 def new(algorithm: str) -> Digest:
     """Start a checksum; ``algorithm`` is one of DIGITS."""
-    if algorithm not in SHORT:
-        return hashlib.new(algorithm, usedforsecurity=False)
-    if algorithm == "crc32c":
-        return _Crc32c()
-    return _Zlib(zlib.adler32, 1) if algorithm == "adler32" else _Zlib(zlib.crc32, 0)
+    if algorithm in SHORT:
+        return _Running(*_EXTEND[algorithm])
+    return hashlib.new(algorithm, usedforsecurity=False)
 
 
 def of_file(path: Path, algorithm: str) -> str:

@@ -63,9 +63,9 @@ class Events:
         """Start of each event in ``items``, and the end: [N + 1]."""
         return offsets(self.multiplicity)
 
-    def part(self, start: int, end: int) -> Events:
-        """Cut out the events from ``start`` to ``end``, without a copy."""
-        ends = self.offsets()
+    def part(self, start: int, end: int, ends: NDArray[np.int64] | None = None) -> Events:
+        """Cut out the events from ``start`` to ``end``, without a copy; ``ends``: the offsets, if known."""
+        ends = self.offsets() if ends is None else ends
         return derived(
             {name: column[start:end] for name, column in self.columns.items()},
             self.multiplicity[start:end],
@@ -221,10 +221,6 @@ def even_cuts(weights: NDArray[Any], parts: int) -> list[tuple[int, int]]:
 
 
 def _cut(events: Events, max_events: int, max_items: int) -> Iterator[Events]:
-    starts = events.offsets()
+    ends = events.offsets()
     for first, last in cuts(events.multiplicity, max_events, max_items):
-        yield derived(
-            {name: column[first:last] for name, column in events.columns.items()},
-            events.multiplicity[first:last],
-            events.items[starts[first] : starts[last]],
-        )
+        yield events.part(first, last, ends)

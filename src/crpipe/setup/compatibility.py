@@ -115,23 +115,20 @@ def _check_phases(config: Config, workload: Workload) -> None:
 
 def check_columns(layout: Layout, reader: str, workload: Workload, name: str) -> None:
     """Raise ConfigError when the reader's layout lacks a column that the workload reads."""
-    known = [field.name for field in layout.events]
-    missing = [column for column in workload.event_columns if column not in known]
-    if missing:
-        raise ConfigError(
-            f"train.workload: {name} reads the event columns {', '.join(missing)}, which {reader} does not "
-            f"give ({', '.join(known)}){did_you_mean(missing[0], known)}; correct event_columns, or name "
-            "another source.reader"
-        )
+    for kind, read, fields in (
+        ("event", workload.event_columns, layout.events),
+        ("item", workload.item_columns, layout.items),
+    ):
+        known = [field.name for field in fields]
+        missing = [column for column in read if column not in known]
+        if missing:
+            raise ConfigError(
+                f"train.workload: {name} reads the {kind} columns {', '.join(missing)}, which {reader} does "
+                f"not give ({', '.join(known)}){did_you_mean(missing[0], known)}; correct {kind}_columns, or "
+                "name another source.reader"
+            )
     needed = tuple(workload.item_columns)
     items = tuple(field.name for field in layout.items)
-    unknown = [column for column in needed if column not in items]
-    if unknown:
-        raise ConfigError(
-            f"train.workload: {name} reads the item columns {', '.join(unknown)}, which {reader} does not "
-            f"give ({', '.join(items)}){did_you_mean(unknown[0], items)}; correct item_columns, or name "
-            "another source.reader"
-        )
     if items[: len(needed)] != needed:
         raise ConfigError(
             f"train.workload: {name} reads the item columns {', '.join(needed)} by position, but the first "

@@ -58,17 +58,7 @@ def reference_ranges(campaign: Campaign) -> list[str]:
 
 TARGETS = ("all", "train_all", "train_outliers", "evaluation", "progress", "outliers_consolidated")
 TRAINING_TARGETS = frozenset(
-    {
-        "all",
-        "train",
-        "train_all",
-        "train_outliers",
-        "evaluate",
-        "evaluation",
-        "figures",
-        "gallery",
-        "progress",
-    }
+    {*TARGETS, "train", "evaluate", "figures", "gallery"} - {"outliers_consolidated"}
 )
 
 
