@@ -24,10 +24,10 @@ DIALECT = re.compile(r"(Give|Say|Spell|Let|Tell|Take note)\b|Make\b.*\bagain\b")
 EMPTY_NAMES = frozenset(("found", "made", "told", "own", "place"))
 # Modules and lines of each room, at most; a commit that needs more says for what. The aim is 38,000 lines.
 BUDGET = {
-    "core": (12, 2770),
-    "config": (8, 1705),
-    "events": (12, 1985),
-    "campaign": (13, 2845),
+    "core": (12, 2755),
+    "config": (8, 1700),
+    "events": (12, 1965),
+    "campaign": (13, 2870),
     "source": (28, 6900),
     "split": (14, 3655),
     "loading": (5, 1145),
@@ -37,11 +37,11 @@ BUDGET = {
     "statistics": (6, 895),
     "check": (7, 1695),
     "packs": (6, 1455),
-    "setup": (6, 1625),
-    "author": (2, 475),
+    "setup": (6, 1620),
+    "author": (2, 465),
     "workloads": (74, 15900),
-    "workflow": (11, 2465),
-    "cli": (9, 2820),
+    "workflow": (11, 2455),
+    "cli": (9, 2785),
     "api": (2, 515),
     "contract": (12, 1945),
 }

@@ -208,7 +208,10 @@ def read_contents(path: Path) -> bytes:
         text = retry_io(lambda: _contents(path))
         if text is None:
             return content_keys(Ledger.read(path).files)
-        return base64.b64decode(text, validate=True)
+        keys = base64.b64decode(text, validate=True)
+        if len(keys) % 8:
+            raise binascii.Error("cut in a key")
+        return keys
     except FileNotFoundError:
         return b""
     except binascii.Error as error:

@@ -221,8 +221,8 @@ def keys(config: Config) -> Iterator[Choice]:
     yield from _keys(type(config), "")
     for section in NAMED:
         # Only those of crpipe itself: a package of the user's may take seconds to import.
-        own = config.plugin(section).startswith("crpipe.")
-        model = config.options_model(section) if own else None
+        shipped = config.plugin(section).startswith("crpipe.")
+        model = config.options_model(section) if shipped else None
         yield from () if model is None else _keys(model, f"{section}.")
 
 
