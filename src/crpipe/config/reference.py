@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
 from crpipe.config.loading import NAMED, PLAIN_NAME, Config
 from crpipe.config.plugins import is_installed, options_class
@@ -183,6 +184,5 @@ def _number(bound: Any) -> str:
 
 def scalar(value: Any) -> str:
     """Write one default as YAML on one line."""
-    plain = list(value) if isinstance(value, tuple) else value
-    text = yaml.safe_dump(plain, default_flow_style=True, width=10_000, allow_unicode=True)
+    text = yaml.safe_dump(to_jsonable_python(value), default_flow_style=True, width=10_000, allow_unicode=True)
     return text.removesuffix("\n").removesuffix("\n...")
