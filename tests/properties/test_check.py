@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from checked import FIRST, cut, edit, edit_rows, flip, swap
+from checked import FIRST
+from damage import cut, edit, edit_rows, flip, swap
 
 # Where a listing found a file and when that was written, of which nothing but the listing knows.
 UNPROVEN = {"uri", "mtime"}

@@ -1,7 +1,6 @@
 """What every split keeps, whatever its files hold: each event and item, once."""
 
 import itertools
-import json
 import tempfile
 
 import numpy as np
@@ -12,12 +11,11 @@ from hypothesis import strategies as st
 
 from crpipe.core.errors import ConfigError, FormatError
 from crpipe.core.paths import LARGE_ROLES, PARTS, ROLES, TRAINED_ROLES, roles_of
-from crpipe.events.shard_manifest import groups_of
-from crpipe.events.shard_reader import Shards
 from crpipe.workloads.muons.layout import BUNDLES
 from raw_files import (
-    NAME,
     campaign,
+    events_in,
+    ledger_of,
     make_events,
     nested,
     product_bytes,
@@ -74,8 +72,7 @@ def write_raw(config, files):
 
 def rows_of(config, role):
     """Yield (file, row), the other columns and the muons of each event of a role."""
-    folder = config.paths().outliers(NAME) if role in LARGE_ROLES else config.paths().shards(NAME)
-    for events in groups_of(Shards(folder, role, BUNDLES), BUNDLES):
+    for events in events_in(config, role):
         starts = events.offsets()
         for index in range(len(events)):
             event = {name: column[index].item() for name, column in events.columns.items()}
@@ -97,7 +94,7 @@ def test_every_event_and_muon_is_accounted_for(files, keys):
                 split(config)
             return
         split(config)
-        ledger = json.loads(config.paths().ledger(NAME).read_text())
+        ledger = ledger_of(config)
         found, primaries = {}, {}
         for role in ROLES:
             rows = list(rows_of(config, role))
@@ -152,7 +149,7 @@ def test_files_decide_or_a_torn_group_is_refused(kinds):
                 split(config)
             return
         split(config)
-        ledger = json.loads(config.paths().ledger(NAME).read_text())
+        ledger = ledger_of(config)
         assert ledger["balanced"]
         for part in PARTS:
             rows = list(rows_of(config, part))

@@ -1,5 +1,7 @@
 """Raw files in the muon simulation's schemas, ranges staged from them, and the data jobs over them."""
 
+import json
+
 import h5py
 import numpy as np
 import pyarrow as pa
@@ -9,7 +11,7 @@ from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.readers import configured_reader
 from crpipe.config.loading import load_config
 from crpipe.core import checksums
-from crpipe.core.paths import ROLES
+from crpipe.core.paths import LARGE_ROLES, ROLES
 from crpipe.core.text import NullProgress
 from crpipe.events.shard_manifest import check_hashes, groups_of, open_manifest, read_layout, verify
 from crpipe.events.shard_reader import Shards
@@ -109,23 +111,24 @@ def write_hdf5(path, multiplicity, seed=0, zeros_for_none=False):
     return path
 
 
+def keys(root):
+    """The keys of a campaign of one range with results under ``root``."""
+    return (
+        f"source.reader={READERS['bundles']}",
+        f"train.workload={NAMED['train']['workload']}",
+        f"results={root}/results",
+        f"runs={root}/runs",
+        "ranges.last=999",
+        "split.outlier_above=20",
+        "split.validation_fraction=0.3",
+        "resources.split.cpus=1",
+        "split.max_rejected=1",
+    )
+
+
 def campaign(root, *overrides):
     """A campaign of one range with results under ``root``; its raw files are not simulated."""
-    return load_config(
-        (),
-        (
-            f"source.reader={READERS['bundles']}",
-            f"train.workload={NAMED['train']['workload']}",
-            f"results={root}/results",
-            f"runs={root}/runs",
-            "ranges.last=999",
-            "split.outlier_above=20",
-            "split.validation_fraction=0.3",
-            "resources.split.cpus=1",
-            "split.max_rejected=1",
-            *overrides,
-        ),
-    )
+    return load_config((), (*keys(root), *overrides))
 
 
 def raw_folder(config, name=NAME):
@@ -188,6 +191,18 @@ def export(config, out, name=NAME, reader=True):
     folders = [config.paths().shards(name), config.paths().outliers(name)]
     choice = configured_reader(config) if reader else None
     return export_shards(folders, out, choice, NullProgress())
+
+
+def ledger_of(config, name=NAME):
+    """The ledger of a range, as a tree."""
+    return json.loads(config.paths().ledger(name).read_text())
+
+
+def events_in(config, role, layout=BUNDLES, name=NAME):
+    """The events of a role of a range, row group by row group."""
+    paths = config.paths()
+    folder = paths.outliers(name) if role in LARGE_ROLES else paths.shards(name)
+    return list(groups_of(Shards(folder, role, layout), layout))
 
 
 def product_bytes(config, name=NAME):

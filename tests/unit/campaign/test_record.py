@@ -71,11 +71,7 @@ def test_data_made_under_other_keys_is_refused_with_key_values_and_way_out(confi
         assert "split.outlier_above" in str(caught.value)
         assert "50000, config 7" in str(caught.value)
         assert "set `results` to a new directory" in str(caught.value)
-
-
-def test_the_layout_is_recorded_for_reports(configure):
-    record_data_keys(configure())
-    assert read_json(configure().paths().layout())["item"] == "muons"
+        judge(configure("source.concurrency=2", "resources.train.cpus=1"))  # keys of the site
 
 
 def test_a_changed_run_is_refused_and_a_new_name_is_not(configure):
@@ -84,6 +80,7 @@ def test_a_changed_run_is_refused_and_a_new_name_is_not(configure):
     with pytest.raises(ConfigError, match="give the changed campaign a new name with `run`"):
         check_train(configure("train.passes_per_link=2"))
     check_train(configure("train.passes_per_link=2", "run=other"))
+    check_train(configure("source.concurrency=2", "train.snapshot_steps=3"))  # keys of the site
 
 
 def test_a_changed_run_says_which_commands_and_keys_keep_what_is_trained(configure):
@@ -106,14 +103,6 @@ def test_side_tables_that_are_not_staged_again_yet_are_not_compared(configure):
     claims.check_train(campaign)
     with pytest.raises(ConfigError, match=r"tables\.geometry: .* 'aa', config 'bb'"):
         claims.check_train(replace(campaign, table_keys={"tables.geometry": "bb"}))
-
-
-def test_keys_of_the_site_may_change_under_a_campaign(configure):
-    record_data_keys(configure())
-    record_train_keys(configure())
-    changed = configure("source.concurrency=2", "train.snapshot_steps=3", "resources.train.cpus=1")
-    check_data(changed)
-    check_train(changed)
 
 
 def test_a_claim_is_never_overwritten(configure):

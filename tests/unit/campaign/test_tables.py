@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from crpipe.campaign.records import read_tables, table_keys, table_paths
+from crpipe.campaign.records import table_paths
 from crpipe.core.errors import DataError
 from crpipe.core.files import sha256
 
@@ -17,18 +17,6 @@ def record(tmp_path):
     path = tmp_path / "tables.json"
     path.write_text(json.dumps({"geometry": row}))
     return path
-
-
-def test_a_campaign_without_tables(tmp_path):
-    assert read_tables(tmp_path / "tables.json") == {}
-    assert table_paths(tmp_path / "tables.json") == {}
-    assert table_keys(tmp_path / "tables.json") == {}
-
-
-def test_paths_and_keys(record):
-    copy = record.parent / "tables" / "geometry.csv"
-    assert table_paths(record) == {"geometry": copy}
-    assert table_keys(record) == {"tables.geometry": sha256(copy)}
 
 
 def test_a_copy_that_is_missing_or_short_is_named(record):

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import raw_files
-from checked import FIRST, SECOND, Checked, cut, edit, edit_rows, flip, swap
+from checked import FIRST, SECOND, Checked
 from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.claims import record_data_keys
 from crpipe.campaign.raw_files import Entry, read_staged, write_manifest
@@ -27,6 +27,7 @@ from crpipe.core.files import remove_tree
 from crpipe.core.lease import lease
 from crpipe.core.text import NullProgress
 from crpipe.events.layout import Field
+from damage import cut, edit, edit_rows, flip
 from plain_reader import HITS, make_hits, write_events
 from runs import BIN
 
@@ -93,13 +94,8 @@ def written_again(path):
 # What is done to the campaign, what a finding says.
 DAMAGE = {
     "flipped byte of events": (lambda c: flip(c.paths.shards(FIRST) / SHARD), f"{SHARD}: damaged"),
-    "flipped byte of items": (lambda c: flip(c.paths.shards(FIRST) / ITEMS), f"{ITEMS}: damaged"),
     "cut shard": (lambda c: cut(c.paths.shards(FIRST) / ITEMS), "are recorded"),
     "deleted shard": (lambda c: (c.paths.shards(FIRST) / SHARD).unlink(), f"{SHARD}: missing"),
-    "swapped shards": (
-        lambda c: swap(c.paths.shards(FIRST) / SHARD, c.paths.shards(SECOND) / SHARD),
-        f"{SECOND}/{SHARD}: damaged",
-    ),
     "shard listed twice": (
         edited("shard_manifest", FIRST, repeat("shards")),
         "events are there twice: bundles-",
@@ -113,10 +109,6 @@ DAMAGE = {
     "text in a manifest": (
         edited("shard_manifest", FIRST, assign("shards", 0, "files", "x")),
         "damaged (files is no mapping)",
-    ),
-    "histogram in a manifest": (
-        edited("shard_manifest", FIRST, assign("histograms", "depth_m", "under", 7)),
-        ".finished/shards.json: damaged: its bytes",
     ),
     "manifest of other keys": (
         edited("outlier_manifest", FIRST, assign("data", "0" * 16)),
@@ -142,10 +134,6 @@ DAMAGE = {
     "ledger deleted": (lambda c: c.paths.ledger(FIRST).unlink(), "missing"),
     "ledger says less": (edited("ledger", FIRST, assign("events", "train", 1)), "to train, the ledger 1"),
     "file in a ledger": (edited("ledger", FIRST, assign("files", 0, "events", 7)), "the ledger says 7"),
-    "empty events in a ledger": (
-        edited("ledger", FIRST, assign("empty", 12345)),
-        ".finished/ledger.json: damaged: its bytes",
-    ),
     "record deleted": (lambda c: remove_tree(c.paths.shards(FIRST) / ".finished"), "record of the split"),
     "all of a range deleted": (remove_range, "though a finished link was trained on this range"),
     "event sent elsewhere": (
@@ -165,12 +153,6 @@ DAMAGE = {
         ".finished/multiplicity.parquet: damaged: its bytes",
     ),
     "table deleted": (lambda c: c.paths.multiplicity(FIRST).unlink(), "missing"),
-    "histogram": (
-        lambda c: edit(
-            c.paths.multiplicity(FIRST).with_suffix(".histogram.json"), assign("events", 0, 10**6)
-        ),
-        ".finished/histogram.json: damaged: its bytes",
-    ),
     "list without a file": (
         edited("manifest", FIRST, lambda rows: rows.pop(), edit=edit_rows),
         "bundles-0000001.parquet: gone",
@@ -205,14 +187,9 @@ DAMAGE = {
     "ranges of a receipt": (edited("receipt", FIRST, assign("ranges", [SECOND])), "ranges is"),
     "events of a receipt": (edited("receipt", SECOND, assign("events", 5)), "events is 5"),
     "text in a receipt": (lambda c: c.paths.receipt(SECOND).write_text("[]"), "cannot be read: DataError"),
-    "empty receipt": (lambda c: c.paths.receipt(FIRST).write_text(""), "cannot be read: DataError"),
     "receipt deleted": (lambda c: c.paths.receipt(FIRST).unlink(), "though later links are trained"),
     "checkpoint": (lambda c: flip(checkpoint(c, FIRST)), "damaged: its bytes"),
     "last checkpoint deleted": (lambda c: checkpoint(c, "outliers").unlink(), "missing"),
-    "swapped checkpoints": (
-        lambda c: swap(checkpoint(c, FIRST), checkpoint(c, SECOND)),
-        "damaged: its bytes",
-    ),
     "best checkpoint": (lambda c: flip(checkpoint(c, SECOND, "best")), "damaged: its bytes"),
     "best checkpoint deleted": (lambda c: checkpoint(c, SECOND, "best").unlink(), "missing"),
     "best receipt": (edited("best_receipt", FIRST, assign("value", 0.5)), "value is 0.5"),

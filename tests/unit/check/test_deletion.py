@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from checked import FIRST, SECOND, edit, finished
-from crpipe.campaign.campaign import Campaign
+from checked import FIRST, SECOND, finished
 from crpipe.check import clean
 from crpipe.core.errors import CheckpointError, ConfigError, LeaseError
 from crpipe.core.files import sha256
 from crpipe.core.lease import lease
 from crpipe.core.paths import OUTLIERS
 from crpipe.core.text import NullProgress
+from damage import edit
+from opened import opened
 from told import Told
 
 THIRD = "0000004-0000005"
@@ -34,16 +35,12 @@ def campaign(grown, tmp_path):
     return grown.copy(tmp_path / "campaign")
 
 
-def opened(campaign):
-    return Campaign.open(campaign.config, layout="recorded")
-
-
 def delete_spent(campaign, keep=()):
-    return clean.clean(opened(campaign), keep, NullProgress(), workplace=campaign.folder)
+    return clean.clean(opened(campaign.config), keep, NullProgress(), workplace=campaign.folder)
 
 
 def find_spent(campaign, keep=()):
-    return clean.find_spent(opened(campaign), keep, campaign.folder)
+    return clean.find_spent(opened(campaign.config), keep, campaign.folder)
 
 
 def checkpoints(campaign, kind="checkpoint"):
@@ -234,7 +231,7 @@ def test_nothing_is_deleted_while_a_workflow_or_a_job_works(campaign, place):
 
 def test_a_link_whose_lease_is_not_held_waits_for_the_next_time(campaign, monkeypatch):
     """Another directory's workflow finished it between the two looks."""
-    looks = iter([[], clean.list_spent(opened(campaign), (), campaign.folder)])
+    looks = iter([[], clean.list_spent(opened(campaign.config), (), campaign.folder)])
     monkeypatch.setattr(clean, "list_spent", lambda *_: next(looks))
     assert delete_spent(campaign) == []
     assert checkpoints(campaign) == list(LINKS)

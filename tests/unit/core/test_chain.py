@@ -16,9 +16,6 @@ def test_by_default_each_range_is_a_link_of_its_own_name():
     made = chain()
     assert made.names == (A, B, C, D, E, "outliers")
     assert [link.parent for link in made.links] == ["", A, B, C, D, E]
-    assert made.one_to_one
-    assert not chain(size=5).one_to_one
-    assert not chain(rounds=2).one_to_one
 
 
 def test_links_keep_their_names_when_a_range_is_skipped():

@@ -89,23 +89,6 @@ def test_each_new_directory_is_on_the_disk_as_an_entry_of_its_parent(tmp_path, m
     assert len(flushed) == 2
 
 
-@pytest.mark.parametrize(
-    ("number", "hint"),
-    [
-        (errno.ENOSPC, "the disk is full"),
-        (errno.EDQUOT, "quota"),
-        (errno.EACCES, "make it writable"),
-        (errno.EROFS, "read-only"),
-    ],
-)
-def test_what_the_disk_refuses_is_said_with_the_file_and_the_way_out(tmp_path, number, hint):
-    path = tmp_path / "table"
-    with pytest.raises(DiskError, match=hint) as caught, files.disk_errors(path):
-        raise OSError(number, os.strerror(number))
-    assert str(path) in str(caught.value)
-    assert "run the same command again" in str(caught.value)
-
-
 def test_another_os_error_passes_unchanged(tmp_path):
     with pytest.raises(FileNotFoundError), files.disk_errors(tmp_path):
         (tmp_path / "missing").read_text()
@@ -168,13 +151,6 @@ def test_a_directory_that_cannot_be_made_is_named_with_the_reason():
         files.make_folder(Path("/proc/none/deep"))
 
 
-@pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 B"), (1023, "1,023 B"), (268_435_456, "256 MiB"), (1 << 42, "4.00 TiB")]
-)
-def test_bytes_are_written_in_the_unit_that_shows_them(count, text):
-    assert files.size(count) == text
-
-
 PUBLISH = """
 import os, sys
 from pathlib import Path
@@ -208,15 +184,14 @@ def test_what_passes_soon_or_means_nothing_is_no_error(tmp_path, operation, numb
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.ETIMEDOUT, errno.EROFS])
 @pytest.mark.parametrize("operation", ["fsync", "rename", "write", "open"])
-def test_what_fails_leaves_the_old_file_and_names_the_path(tmp_path, operation, number):
+def test_what_fails_leaves_the_old_file_and_names_the_path(tmp_path, operation):
     path = tmp_path / "x" / "table"
     files.write_text(path, "old")
     code = "import sys; from pathlib import Path; from crpipe.core.files import write_text\n"
     code += "write_text(Path(sys.argv[1]), 'new' * 9999)"
     place = path if operation == "rename" else f"x/.{path.name}"
-    env = failing(tmp_path, operation, number, place)
+    env = failing(tmp_path, operation, errno.EIO, place)
     command = [sys.executable, "-c", code, str(path)]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     last = done.stderr.strip().splitlines()[-1]

@@ -17,9 +17,6 @@ OF_DATA = {
     "outliers",
     "shard_manifest",
     "outlier_manifest",
-}
-OF_DATA |= {"converted", "convert_log", "skipped"}
-OF_DATA |= {
     "range_pack",
     "layout",
     "data_code",

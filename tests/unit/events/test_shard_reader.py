@@ -8,6 +8,7 @@ import pytest
 from crpipe.core.errors import ShardError
 from crpipe.events.shard_reader import Shards, touched
 from crpipe.workloads.muons.layout import BUNDLES
+from damage import flip
 
 SHARDS = [[[2, 0, 3], [1, 1]], [[4], [0, 0]]]
 
@@ -82,12 +83,6 @@ def test_no_flipped_bit_anywhere_gives_other_data(own_folder, part):
     assert refused > len(data) / 7 / 2
 
 
-def flip_byte(path, position):
-    data = bytearray(path.read_bytes())
-    data[position] ^= 4
-    path.write_bytes(bytes(data))
-
-
 def test_a_short_file_is_refused_at_once(own_folder):
     path = own_folder / "train-00000.muons.parquet"
     path.write_bytes(path.read_bytes()[:-1])
@@ -102,7 +97,7 @@ def test_a_missing_file_is_refused_at_once(own_folder):
 
 
 def test_a_damaged_footer_is_refused_at_once(own_folder):
-    flip_byte(own_folder / "train-00001.events.parquet", -2)
+    flip(own_folder / "train-00001.events.parquet", -2)
     with pytest.raises(ShardError, match=r"train-00001.events.parquet: the footer cannot be read"):
         load(own_folder)
 

@@ -15,6 +15,7 @@ from crpipe.events.shard_writer import write_shard
 from crpipe.loading import loader as loading
 from crpipe.loading.decoders import Buffers, WholeGroups, WindowBuffers
 from crpipe.loading.loader import START, Loader
+from damage import flip
 
 CELLS = Layout(
     "cells",
@@ -131,10 +132,8 @@ def test_without_prefetch_there_are_no_threads(folders):
 def damage(folder, column):
     """Flip a bit in the last page of a column of the items."""
     path = folder / "train-00000.cells.parquet"
-    data = bytearray(path.read_bytes())
     metadata = pq.read_metadata(path).row_group(3).column(column)
-    data[metadata.data_page_offset + metadata.total_compressed_size - 3] ^= 4
-    path.write_bytes(data)
+    flip(path, metadata.data_page_offset + metadata.total_compressed_size - 3)
 
 
 @pytest.mark.parametrize("column", [0, 2])

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from checked import edit, flip
 from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.records import read_slices
 from crpipe.core.errors import (
@@ -35,6 +34,7 @@ from crpipe.packs.links import pack_link
 from crpipe.packs.results import unpack
 from crpipe.packs.slices import SlicedJob, train_pack
 from crpipe.train import loop
+from damage import edit, flip
 from models import train_range
 from told import Told
 from toy import RANGES, Toy, toy_config

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from checked import FIRST, Checked, flip
+from checked import FIRST, Checked
 from crpipe.campaign.campaign import Campaign
 from crpipe.core.errors import PackError, SourceError
 from crpipe.packs.ranges import pack_range, split_pack
 from crpipe.packs.results import unpack
+from damage import flip
 from told import Told
 
 

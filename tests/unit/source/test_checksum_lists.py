@@ -12,9 +12,7 @@ from crpipe.core import checksums
 from crpipe.core.errors import ConfigError, TransferError
 from crpipe.core.text import NullProgress
 from crpipe.source.checksum_lists import ChecksumList
-from crpipe.source.listing import list_range
-from crpipe.source.stage import stage_range
-from opened import opened
+from opened import opened, staged
 from told import Told
 from web_server import WebServer
 
@@ -44,6 +42,10 @@ def of(listed, path="/data/R/a.h5"):
 def test_every_algorithm_is_computed(tmp_path, algorithm):
     (tmp_path / "x").write_bytes(DATA)
     assert checksums.of_file(tmp_path / "x", algorithm) == VALUES[algorithm]
+    running = checksums.new(algorithm)
+    for part in (DATA[:4], DATA[4:]):
+        running.update(part)
+    assert running.hexdigest() == VALUES[algorithm]
 
 
 @pytest.mark.parametrize(
@@ -143,13 +145,6 @@ def test_the_longest_name_that_fits_is_a_file_s(tmp_path):
     assert of(listed, "/data/R/xa.h5") is None
     with pytest.raises(ConfigError, match=r"line 4 \(/pnfs/x.*line 5 .* both fit /data/T/a.h5"):
         of(listed, "/data/T/a.h5")
-
-
-def staged(config, name, progress=None):
-    if not config.paths().manifest(str(name)).exists():
-        list_range(opened(config), str(name), NullProgress())
-    stage_range(opened(config), str(name), progress or NullProgress())
-    return {row["path"]: row for row in pq.read_table(config.paths().staged(str(name))).to_pylist()}
 
 
 @pytest.fixture

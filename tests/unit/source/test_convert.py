@@ -37,6 +37,7 @@ from crpipe.source.listing import list_range
 from crpipe.source.stage import stage_range
 from crpipe.split.inspect import inspect_file
 from crpipe.split.split import split_range
+from damage import flip
 from named import NAMED, READERS
 from raw_files import NAME, make_events, nested
 from told import Told
@@ -349,9 +350,7 @@ def test_an_output_that_was_damaged_meanwhile_is_made_again(made):
     campaign.convert()
     campaign.paths.converted(NAME).unlink()
     (output,) = [path for name, path in campaign.outputs().items() if name.startswith("c")]
-    data = bytearray(output.read_bytes())
-    data[200] ^= 1
-    output.write_bytes(data)
+    flip(output, 200)
     told = Told()
     campaign.convert(told)
     assert campaign.called() == {"a.raw": 1, "b.raw": 1, "c.raw": 2, "d.raw": 1}

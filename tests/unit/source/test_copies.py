@@ -240,26 +240,6 @@ def test_a_copy_without_a_source_s_checksum_is_not_kept_where_one_is_required(tm
     assert VerificationLog(tmp_path, STRICT).keep([ENTRY]) == {}
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        b'{"path": "b.parq',
-        b"7",
-        b"[1, 2]",
-        b"null",
-        b'{"path": "b.parquet", "listed": [], "size": 1}',
-        b'{"path": ["b"], "listed": [], "size": 1, "checksum": "", "algorithm": "", "verified": ""}',
-        b'{"path": "b.parquet", "listed": [], "another": 1}',
-        b"\xff\xfe\x00",
-    ],
-)
-def test_a_line_that_cannot_be_read_costs_one_copy(tmp_path, line):
-    proof = remember(tmp_path)
-    with (tmp_path / ".proofs.jsonl").open("ab") as memory:
-        memory.write(line)
-    assert VerificationLog(tmp_path, LENIENT).keep([ENTRY]) == {"a.parquet": proof}
-
-
 def test_an_unfinished_copy_is_kept_under_its_listing_and_no_other(tmp_path):
     proofs = VerificationLog(tmp_path, LENIENT)
     (tmp_path / "below").mkdir()
@@ -275,39 +255,44 @@ ROW |= {"algorithm": "adler32", "verified": "size-only"}
 
 
 @pytest.mark.parametrize(
-    "row",
+    "line",
     [
-        {name: ROW[name] for name in ROW if name != "checksum"},
-        {**ROW, "size": "5"},
-        {**ROW, "size": True},
-        {**ROW, "listed": 7},
-        {**ROW, "listed": [None, ""]},
-        {**ROW, "path": ["a.parquet"]},
-        {**ROW, "algorithm": {}},
-        [],
-        7,
-        None,
-        "text",
+        *(
+            json.dumps(row).encode() + b"\n"
+            for row in (
+                {name: ROW[name] for name in ROW if name != "checksum"},
+                {**ROW, "size": "5"},
+                {**ROW, "size": True},
+                {**ROW, "listed": 7},
+                {**ROW, "listed": [None, ""]},
+                {**ROW, "path": ["a.parquet"]},
+                {**ROW, "algorithm": {}},
+                [],
+                7,
+                None,
+                "text",
+            )
+        ),
+        b"\xff\xfe\x00{\n",
     ],
 )
-def test_a_line_that_is_no_proof_costs_one_copy_and_never_the_range(tmp_path, row):
-    with (tmp_path / ".proofs.jsonl").open("w") as memory:
-        memory.write(json.dumps(row) + "\n")
+def test_a_line_that_is_no_proof_costs_one_copy_and_never_the_range(tmp_path, line):
+    (tmp_path / ".proofs.jsonl").write_bytes(line)
     entry = replace(ENTRY, path="b.parquet")
     proof = remember(tmp_path, entry=entry)
     found = VerificationLog(tmp_path, LENIENT).keep([ENTRY, entry])
     assert found == {"b.parquet": proof}
 
 
+def test_a_last_line_that_was_cut_costs_one_copy(tmp_path):
+    proof = remember(tmp_path)
+    with (tmp_path / ".proofs.jsonl").open("ab") as memory:
+        memory.write(b'{"path": "b.parq')
+    assert VerificationLog(tmp_path, LENIENT).keep([ENTRY]) == {"a.parquet": proof}
+
+
 def test_a_proof_with_more_than_this_version_knows_is_taken(tmp_path):
     proof = remember(tmp_path)
     path = tmp_path / ".proofs.jsonl"
     path.write_text(json.dumps({**json.loads(path.read_text()), "etag": "x"}) + "\n")
-    assert VerificationLog(tmp_path, LENIENT).keep([ENTRY]) == {"a.parquet": proof}
-
-
-def test_bytes_that_are_no_text_cost_one_copy(tmp_path):
-    proof = remember(tmp_path)
-    with (tmp_path / ".proofs.jsonl").open("ab") as memory:
-        memory.write(b"\xff\xfe\x00{\n")
     assert VerificationLog(tmp_path, LENIENT).keep([ENTRY]) == {"a.parquet": proof}

@@ -6,15 +6,9 @@ from crpipe.campaign.raw_files import Entry, read_manifest
 from crpipe.core.errors import ConfigError, ListingError
 from crpipe.core.text import NullProgress
 from crpipe.source import range_files
-from crpipe.source.listing import list_range
 from crpipe.source.stage import stage_range
-from opened import opened
+from opened import listed, opened
 from told import Told
-
-
-def listed(config, name):
-    list_range(opened(config), str(name), NullProgress())
-    return read_manifest(config.paths().manifest(str(name)))
 
 
 def test_a_manifest_holds_every_matching_file_sorted_with_its_size(configure, name, tree):
@@ -184,7 +178,7 @@ def test_a_list_that_is_no_text_is_an_error(configure, name, tmp_path):
 
 def test_files_that_are_left_out_are_counted_and_named(configure, name):
     told = Told()
-    list_range(opened(configure()), str(name), told)
+    listed(configure(), name, told)
     assert f"{name}: 13 files listed, 12 match *.bin, 1 are left out: README.txt" in told.lines
 
 
@@ -196,7 +190,7 @@ def test_a_range_with_far_fewer_files_than_the_others_is_reported(configure, nam
         for index in range(30 if number < 3 else 3):
             (tree / other / f"{index}.bin").write_bytes(b"x")
         told = Told()
-        list_range(opened(config), other, told)
+        listed(config, other, told)
     assert told.lines[-1].startswith(
         f"warning: {other}: 3 files, ranges have 30 as a rule; if the listing is not"
     )
@@ -204,5 +198,5 @@ def test_a_range_with_far_fewer_files_than_the_others_is_reported(configure, nam
     for index in range(30):
         (tree / other / f"{index}.bin").write_bytes(b"x")
     told = Told()
-    list_range(opened(config), other, told)
+    listed(config, other, told)
     assert not any("warning" in line for line in told.lines)

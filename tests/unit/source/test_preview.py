@@ -7,12 +7,10 @@ import pytest
 from crpipe.campaign.raw_files import Entry, count_source_files, read_manifest
 from crpipe.core.errors import FormatError, ListingError, SourceError
 from crpipe.core.ranges import Range
-from crpipe.core.text import NullProgress
 from crpipe.source import preview, range_files
-from crpipe.source.listing import list_range
 from crpipe.source.preview import fetch_sample, find_same, list_now, smallest, typical
 from crpipe.source.retries import Failure, TemporaryFailure
-from opened import opened
+from opened import listed
 
 NAME = "0000000-0000009"
 
@@ -57,7 +55,7 @@ def test_of_every_kind_of_source_a_preview_names_the_files_that_are_listed(
     assert not found.problems
     assert not (tmp_path / "results").exists()
     assert [entry.size for entry in found.files[NAME]] == list(range(1, 11))[: most or None]
-    list_range(opened(config), NAME, NullProgress())
+    listed(config, NAME)
     manifest = config.paths().manifest(NAME)
     assert read_manifest(manifest) == found.files[NAME]
     assert count_source_files(manifest) == (10 if most else None)

@@ -95,10 +95,11 @@ def test_a_file_that_is_here_and_another_is_never_replaced(copied):
     assert not (copied.paths.run_dir() / "campaign.json").exists()
 
 
-@pytest.mark.parametrize("content", ["weighty", "other size"])
-def test_a_damaged_copy_is_refused(copied, content):
-    (copied.paths.run_dir().parents[2] / "second/deep/store/r/checkpoint-k.pt").write_text(content)
-    with pytest.raises(TransferError, match="checkpoint-k.pt"):
+@pytest.mark.parametrize("content", ["weighty", "other size", None])
+def test_a_damaged_or_missing_copy_is_refused(copied, content):
+    copy = copied.paths.run_dir().parents[2] / "second/deep/store/r/checkpoint-k.pt"
+    copy.write_text(content) if content else copy.unlink()
+    with pytest.raises(TransferError, match=r"checkpoint-k\.pt.*crpipe sync --verify"):
         restore_run(copied, NullProgress())
     assert not (copied.paths.run_dir() / "ranges" / "r.json").exists()
 

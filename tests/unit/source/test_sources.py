@@ -2,14 +2,11 @@ import asyncio
 
 import pytest
 
-from crpipe.campaign.simulators import GeneratedSource
-from crpipe.core.errors import ConfigError
 from crpipe.source.local import LocalSource
 from crpipe.source.pelican.source import RemoteSource
 from crpipe.source.retries import Deadline
 from crpipe.source.sources import open_copier, open_source
 from crpipe.source.uris import SourceOptions
-from simulators import Tiny
 
 
 def opened(opener, scheme, options=None):
@@ -27,15 +24,3 @@ def opened(opener, scheme, options=None):
 )
 def test_the_scheme_chooses_the_source(opener, scheme, kind):
     assert isinstance(opened(opener, scheme), kind)
-
-
-def test_what_a_simulator_makes_is_copied_by_making_it():
-    options = SourceOptions(simulator="simulators:Tiny", seed=5)
-    source = opened(open_copier, "synthetic", options)
-    assert isinstance(source, GeneratedSource)
-    assert isinstance(source._simulator, Tiny)
-
-
-def test_a_missing_simulator_is_told():
-    with pytest.raises(ConfigError, match=r"source\.simulator: not set; write module:Name"):
-        opened(open_copier, "synthetic")

@@ -5,7 +5,6 @@ import base64
 import hashlib
 import os
 
-import pyarrow.parquet as pq
 import pytest
 
 from crpipe.core.errors import (
@@ -19,7 +18,6 @@ from crpipe.core.errors import (
 from crpipe.core.text import NullProgress
 from crpipe.packs.depot import Depot
 from crpipe.source import stores
-from crpipe.source.listing import list_range
 from crpipe.source.range_files import SourceFiles
 from crpipe.source.retries import Deadline, TemporaryFailure
 from crpipe.source.source_checksum import ask_checksum
@@ -28,7 +26,7 @@ from crpipe.source.stage import stage_range
 from crpipe.source.stores import named_checksum
 from crpipe.source.sync import check_place
 from crpipe.source.uris import SourceOptions, SourcePattern, host_and_path, uri_of
-from opened import opened
+from opened import listed, opened, staged
 from s3_server import S3Server
 
 FOLDER = "sim/0000000-0000999"
@@ -68,13 +66,6 @@ def store(bucket, configure, monkeypatch):
     return make
 
 
-def staged(config, name):
-    if not config.paths().manifest(str(name)).exists():
-        list_range(opened(config), str(name), NullProgress())
-    stage_range(opened(config), str(name), NullProgress())
-    return {row["path"]: row for row in pq.read_table(config.paths().staged(str(name))).to_pylist()}
-
-
 def test_a_range_of_a_bucket_is_listed_and_verified(store, bucket, name):
     rows = staged(store(), name)
     raw = store().paths().raw(str(name))
@@ -97,7 +88,7 @@ def test_a_checksum_that_may_be_one_of_parts_is_none(store, bucket, name, kind):
 
 def test_a_copy_goes_on_where_a_killed_job_left_it(store, bucket, name):
     config = store()
-    list_range(opened(config), str(name), NullProgress())
+    listed(config, name)
     raw = config.paths().raw(str(name))
     with pytest.raises(ZeroDivisionError):
         stage_range(opened(config), str(name), _Stopping(raw / "three.bin.part", bucket.content["three.bin"]))
@@ -118,7 +109,7 @@ class _Stopping(NullProgress):
 
 def test_an_object_that_was_written_again_is_refused(store, bucket, name):
     config = store()
-    list_range(opened(config), str(name), NullProgress())
+    listed(config, name)
     put(bucket, "one.bin", b"x" * 7)
     try:
         with pytest.raises(ChangedError, match="one.bin: has 7 bytes, 300000 when it was listed"):
@@ -142,7 +133,7 @@ def test_an_object_that_was_written_again_is_refused(store, bucket, name):
 )
 def test_what_is_not_there_is_named(store, name, uri, message):
     with pytest.raises(ListingError, match=message):
-        list_range(opened(store(uri=uri)), str(name), NullProgress())
+        listed(store(uri=uri), name)
 
 
 def test_credentials_that_are_missing_are_told(store, name, monkeypatch, tmp_path):
@@ -151,12 +142,12 @@ def test_credentials_that_are_missing_are_told(store, name, monkeypatch, tmp_pat
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(AccessError, match="refused .*redentials.*; docs/pelican.md says where"):
-        list_range(opened(store()), str(name), NullProgress())
+        listed(store(), name)
 
 
 def test_a_library_that_is_missing_is_named(store, name):
     with pytest.raises(MissingExtra, match=r"gcsfs is needed to read gs:// .* pip install 'crpipe\[cloud\]'"):
-        list_range(opened(store(uri="gs://bucket/{range}/*.bin")), str(name), NullProgress())
+        listed(store(uri="gs://bucket/{range}/*.bin"), name)
 
 
 def test_the_checksum_of_one_object_is_asked_for(store, bucket):

@@ -9,7 +9,7 @@ import pytest
 from crpipe.cli.app import main
 from crpipe.config.loading import validate
 from crpipe.config.sections import SyncSection
-from crpipe.core.errors import ConfigError, CrpipeError, DiskError, LeaseError, TransferError
+from crpipe.core.errors import ConfigError, DiskError, LeaseError, TransferError
 from crpipe.core.files import sha256
 from crpipe.core.lease import lease
 from crpipe.core.text import NullProgress
@@ -324,21 +324,6 @@ def test_a_copy_of_an_earlier_version_goes_on_and_can_be_restored(run, tmp_path,
     assert json.loads(memory.read_text())["mark"]
     there = opened(run.model_copy(update={"runs": tmp_path / "there"}))
     assert restore_run(there, NullProgress()) == 3
-
-
-@pytest.mark.parametrize("harm", ["unlink", "damage"])
-def test_the_remedy_of_a_restore_repairs_the_copy(run, tmp_path, harm):
-    sync_run(opened(run), NullProgress())
-    path = tmp_path / "second" / "deep" / "store/r/checkpoint-k.pt"
-    path.unlink() if harm == "unlink" else damage(path)
-    there = opened(
-        run.model_copy(update={"runs": tmp_path / "there", "results": tmp_path / "there" / "results"})
-    )
-    with pytest.raises(CrpipeError, match="crpipe sync --verify"):
-        restore_run(there, NullProgress())
-    assert sync_run(opened(run), NullProgress(), SyncRules(verify=True)) == 1
-    assert restore_run(there, NullProgress()) == 3
-    assert (there.paths.run_dir() / "store/r/checkpoint-k.pt").read_text() == "store/r/checkpoint-k.pt"
 
 
 def test_a_sync_that_fails_has_an_exit_code(run, tmp_path, monkeypatch, capsys):

@@ -7,8 +7,8 @@ from crpipe.core.errors import FormatError
 from crpipe.split.inspect import inspect_file
 from encrypted import write_encrypted
 from failing import crpipe
-from named import NAMED, READERS
-from raw_files import NAME, campaign, make_events, nested, raw_folder, split, write_staged
+from named import READERS
+from raw_files import NAME, campaign, keys, make_events, nested, raw_folder, split, write_staged
 
 COLUMNS = ("muons.list.element.list.element", "primary.list.element", "primary_major_id")
 
@@ -32,9 +32,7 @@ def test_an_encrypted_file_is_named_in_plan(tmp_path):
     source.mkdir(parents=True)
     table = nested(*make_events([3, 0, 2]))
     write_encrypted(source / "0.parquet", table, COLUMNS[0], plaintext_footer=True)
-    words = [f"results={tmp_path}/results", f"runs={tmp_path}/runs", "ranges.last=999"]
-    words += [f"source.uri={tmp_path}/source/{{range}}/*.parquet", f"source.reader={READERS['bundles']}"]
-    words.append(f"train.workload={NAMED['train']['workload']}")
+    words = [*keys(tmp_path), f"source.uri={tmp_path}/source/{{range}}/*.parquet"]
     found = crpipe("plan", *(part for word in words for part in ("--set", word)), cwd=tmp_path)
     assert found.returncode == 66, found.stderr
     assert "0.parquet: encrypted" in found.stderr + found.stdout

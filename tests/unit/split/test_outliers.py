@@ -21,6 +21,7 @@ from crpipe.core.paths import CONSOLIDATED, HASHES, LARGE_ROLES
 from crpipe.events.shard_manifest import groups_of, open_manifest
 from crpipe.events.shard_reader import Shards
 from crpipe.workloads.muons.layout import BUNDLES
+from damage import flip
 from plain_reader import make_hits, write_events
 from raw_files import (
     NAME,
@@ -123,9 +124,7 @@ def test_a_damaged_input_costs_none_of_the_merged_outliers(config):
     made = files_of(config)
     config.paths().outlier_manifest(CONSOLIDATED).unlink()  # as a workflow does before it starts the job
     path = config.paths().outliers(str(config.all_ranges()[0])) / "outliers-00000.muons.parquet"
-    data = bytearray(path.read_bytes())
-    data[20] ^= 1
-    path.write_bytes(data)
+    flip(path, 20)
     with pytest.raises(ShardError, match=r"outliers-00000\.muons\.parquet: damaged"):
         consolidate(config)
     assert files_of(config) == {name: data for name, data in made.items() if name != "manifest.json"}

@@ -1,7 +1,5 @@
 """Which files and groups of events are held out, and the refusal of a group in two parts."""
 
-import json
-
 import pyarrow.parquet as pq
 import pytest
 
@@ -10,11 +8,19 @@ from crpipe.campaign.raw_files import RawFile
 from crpipe.config.loading import load_config
 from crpipe.core.errors import ConfigError
 from crpipe.core.paths import ROLES
-from crpipe.events.shard_manifest import groups_of
-from crpipe.events.shard_reader import Shards
 from crpipe.split.parts import TEST, VALIDATION, Parts, refuse_unfit_ranges
-from crpipe.workloads.muons.layout import BUNDLES
-from raw_files import NAME, campaign, make_events, nested, raw_folder, split, write_parquet, write_staged
+from raw_files import (
+    NAME,
+    campaign,
+    events_in,
+    ledger_of,
+    make_events,
+    nested,
+    raw_folder,
+    split,
+    write_parquet,
+    write_staged,
+)
 
 NAMES = ["d/f1.x", "d/f10.x", "d/f2.x", "e/f1.x"]  # in the order of the staged table
 NATURAL = ["d/f1.x", "d/f2.x", "d/f10.x", "e/f1.x"]  # numbers 1000 to 1003
@@ -72,8 +78,8 @@ def files(config, name=NAME, count=4, seed=0):
 
 
 def numbers(config, role, name=NAME):
-    groups = groups_of(Shards(config.paths().shards(name), role, BUNDLES), BUNDLES)
-    return {int(file) for events in groups for file in events.columns["source_file"]}
+    found = events_in(config, role, name=name)
+    return {int(file) for events in found for file in events.columns["source_file"]}
 
 
 def test_parts_by_files(tmp_path):
@@ -82,7 +88,7 @@ def test_parts_by_files(tmp_path):
     split(config)
     found = {role: numbers(config, role) for role in ("train", "validation", "test")}
     assert found == {"train": {0, 3}, "validation": {1}, "test": {2}}
-    ledger = json.loads(config.paths().ledger(NAME).read_text())
+    ledger = ledger_of(config)
     sent = {"train": 30, "validation": 15, "test": 15, "outliers": 10}
     sent |= {"validation_outliers": 5, "test_outliers": 5}
     assert ledger["events"] == {"listed": 80, **sent, "rejected": 0}
@@ -134,7 +140,7 @@ def test_an_outlier_belongs_to_the_part_of_its_file(tmp_path):
         write_parquet(raw_folder(config) / f"{number}.parquet", [30, 30, 1, 30], seed=seed)
     write_staged(config)
     split(config)
-    ledger = json.loads(config.paths().ledger(NAME).read_text())
+    ledger = ledger_of(config)
     assert [ledger["events"][role] for role in ROLES] == [1, 1, 1, 3, 3, 3]
 
 

@@ -1,6 +1,5 @@
 """Events that occur twice in a range are counted and named; none is left out."""
 
-import json
 import re
 import shutil
 
@@ -17,14 +16,10 @@ from crpipe.split.hashing import SHOWN, event_hashes, find_repeated, identity_co
 from crpipe.split.split import split_range
 from crpipe.workloads.direction.layout import pulses
 from crpipe.workloads.muons.layout import BUNDLES
-from raw_files import NAME, campaign, changed, raw_folder, split, write_parquet, write_staged
+from raw_files import NAME, campaign, changed, ledger_of, raw_folder, split, write_parquet, write_staged
 from told import Told
 
 COUNTS = [0, 3, 25, 1, 0, 2]
-
-
-def ledger_of(config):
-    return json.loads(config.paths().ledger(NAME).read_text())
 
 
 @pytest.fixture

@@ -32,17 +32,18 @@ from crpipe.core.errors import (
 from crpipe.core.files import read_json, sha256, write_json
 from crpipe.core.paths import LARGE_ROLES, ROLES
 from crpipe.events.layout import Field
-from crpipe.events.shard_manifest import groups_of, open_manifest
-from crpipe.events.shard_reader import Shards
+from crpipe.events.shard_manifest import open_manifest
 from crpipe.split import spill
 from crpipe.split import split as split_module
-from crpipe.workloads.muons.layout import BUNDLES
+from damage import cut, flip
 from named import READERS
 from plain_reader import HITS, make_hits, write_events
 from raw_files import (
     NAME,
     campaign,
     choose,
+    events_in,
+    ledger_of,
     make_events,
     nested,
     product_bytes,
@@ -71,15 +72,6 @@ def staged(tmp_path):
         return config
 
     return build
-
-
-def events_of(config, role):
-    folder = config.paths().outliers(NAME) if role in LARGE_ROLES else config.paths().shards(NAME)
-    return list(groups_of(Shards(folder, role, BUNDLES), BUNDLES))
-
-
-def ledger_of(config):
-    return json.loads(config.paths().ledger(NAME).read_text())
 
 
 def test_what_is_not_read_again_leaves_the_page_cache(staged, monkeypatch):
@@ -159,7 +151,7 @@ def test_ledger_balances_and_raw_files_are_gone(staged):
 def test_training_events_of_all_files_are_mixed(staged):
     config = staged()
     split(config)
-    files = np.concatenate([events.columns["source_file"] for events in events_of(config, "train")])
+    files = np.concatenate([events.columns["source_file"] for events in events_in(config, "train")])
     assert (np.diff(files.astype(int)) != 0).mean() > 0.3
 
 
@@ -192,7 +184,7 @@ def test_values_of_training_events_are_counted(staged):
     found = histograms_of(config)
     assert {*found} == {"energy_gev", "depth_m"}
     for name, low, high, bins in (("energy_gev", 2e5, 9e5, 7), ("depth_m", 1000, 1400, 4)):
-        values = np.concatenate([events.columns[name] for events in events_of(config, "train")])
+        values = np.concatenate([events.columns[name] for events in events_in(config, "train")])
         assert found[name] == {
             "low": low,
             "high": high,
@@ -278,9 +270,7 @@ def test_a_damaged_shard_is_made_again_once_its_directory_is_deleted(staged, del
     config.paths().staged(NAME).unlink()  # as the workflow does
     folder = getattr(config.paths(), deleted)(NAME)
     shard = min(folder.glob("*.muons.parquet"))
-    data = bytearray(shard.read_bytes())
-    data[len(data) // 3] ^= 4
-    shard.write_bytes(data)
+    flip(shard, shard.stat().st_size // 3)
     with pytest.raises(ShardError, match="type what `crpipe check` prints for it"):
         read_through(folder)
     shutil.rmtree(folder)
@@ -307,9 +297,7 @@ def test_raw_copies_stay_until_the_shards_were_read_back(staged, monkeypatch, ch
                     del file["crc32c"]
                 write_json(place, manifest)
         shard = min(places["outliers.json"].parent.glob("*.muons.parquet"))
-        data = bytearray(shard.read_bytes())
-        data[len(data) // 3] ^= 4
-        shard.write_bytes(data)
+        flip(shard, shard.stat().st_size // 3)
 
     monkeypatch.setattr(split_module, "publish_outputs", damage)
     with pytest.raises(ShardError, match=r"outliers-00000\.muons\.parquet: damaged"):
@@ -445,9 +433,7 @@ def test_damaged_file_fails_or_is_set_aside_whole(staged):
         bad = raw_folder(config) / "bad.parquet"
         table = nested(*make_events([30, 2] * 3000, seed=9))
         pq.write_table(table, bad, row_group_size=3000, write_page_checksum=True)
-        data = bytearray(bad.read_bytes())
-        data[len(data) * 3 // 4] ^= 1
-        bad.write_bytes(data)
+        flip(bad, bad.stat().st_size * 3 // 4)
         write_staged(config, quarantined=["gone.parquet"])
         if policy == "fail":
             with pytest.raises(FormatError, match=r"bad\.parquet.*source\.on_bad_file"):
@@ -473,12 +459,10 @@ def test_too_many_bad_files_fail_the_range(staged):
 def test_raw_file_that_is_not_what_was_staged(staged):
     config = staged()
     path = raw_folder(config) / "0001.parquet"
-    data = bytearray(path.read_bytes())
-    data[100] ^= 1
-    path.write_bytes(data)
+    flip(path, 100)
     with pytest.raises(SourceError, match=r"0001\.parquet: changed since it was staged"):
         split(config)
-    path.write_bytes(data[:-1])
+    cut(path)
     with pytest.raises(SourceError, match=r"0001\.parquet: \d+ bytes, \d+ were staged"):
         split(config)
     path.unlink()
@@ -528,8 +512,7 @@ def test_side_tables_reach_the_reader_in_every_worker(tmp_path, workers, monkeyp
     row = {"uri": "file:///geometry", "path": geometry.name, "size": 4, "sha256": sha256(geometry)}
     write_json(record, {"geometry": row})
     split(config, resources={"split": JobResources(cpus=workers)})
-    folder = config.paths().shards(NAME)
-    (events,) = groups_of(Shards(folder, "train", HITS), HITS)
+    (events,) = events_in(config, "train", HITS)
     assert events.items[:, 0].min() > 900
 
 

@@ -12,7 +12,7 @@ from crpipe.source.listing import list_range
 from crpipe.source.pelican.login import check_access
 from crpipe.source.pelican.tokens import Token
 from crpipe.source.stage import stage_range
-from opened import opened
+from opened import listed, opened
 from web_server import WebServer
 
 FILES = 4
@@ -58,7 +58,7 @@ def addresses(server):
 
 
 def staged(config, name):
-    list_range(opened(config), str(name), NullProgress())
+    listed(config, name)
     stage_range(opened(config), str(name), NullProgress())
     return config.paths().raw(str(name))
 
@@ -122,7 +122,7 @@ def test_sizes_alone_must_be_asked_for(by_list, server, name):
 
 def test_a_file_that_was_written_again_is_refused(by_list, server, name, files):
     config = by_list(addresses(server))
-    list_range(opened(config), str(name), NullProgress())
+    listed(config, name)
     (files / "part 2%.bin").write_bytes(b"\xff" * 300_000)
     os.utime(files / "part 2%.bin", (1e9, 1e9))
     with pytest.raises(
@@ -133,7 +133,7 @@ def test_a_file_that_was_written_again_is_refused(by_list, server, name, files):
 
 def test_what_is_not_there_is_named(by_list, server, name):
     with pytest.raises(ListingError, match=r"/absent.bin: cannot be looked up \(status 404\)"):
-        list_range(opened(by_list([f"{server.url}/absent.bin"])), str(name), NullProgress())
+        listed(by_list([f"{server.url}/absent.bin"]), name)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_what_is_not_there_is_named(by_list, server, name):
 )
 def test_a_wrong_address_is_an_error(by_list, name, uri, message):
     with pytest.raises(ConfigError, match=message) as caught:
-        list_range(opened(by_list([uri])), str(name), NullProgress())
+        listed(by_list([uri]), name)
     assert "secret" not in str(caught.value)
 
 
