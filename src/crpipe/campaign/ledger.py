@@ -208,14 +208,18 @@ def read_contents(path: Path) -> bytes:
         text = retry_io(lambda: _contents(path))
         if text is None:
             return content_keys(Ledger.read(path).files)
-        keys = base64.b64decode(text, validate=True)
-        if len(keys) % 8:
-            raise binascii.Error("cut in a key")
-        return keys
+        return _keys_of(text)
     except FileNotFoundError:
         return b""
     except binascii.Error as error:
         raise DataError(f"{path}: damaged ({error}); `crpipe check` says how to repair it") from error
+
+
+def _keys_of(text: bytes) -> bytes:
+    keys = base64.b64decode(text, validate=True)
+    if len(keys) % 8:
+        raise binascii.Error("cut in a key")
+    return keys
 
 
 def _sums(path: Path) -> bytes | None:

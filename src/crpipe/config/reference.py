@@ -184,5 +184,6 @@ def _number(bound: Any) -> str:
 
 def scalar(value: Any) -> str:
     """Write one default as YAML on one line."""
-    text = yaml.safe_dump(to_jsonable_python(value), default_flow_style=True, width=10_000, allow_unicode=True)
+    plain = to_jsonable_python(value)
+    text = yaml.safe_dump(plain, default_flow_style=True, width=10_000, allow_unicode=True)
     return text.removesuffix("\n").removesuffix("\n...")

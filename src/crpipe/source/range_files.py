@@ -222,7 +222,7 @@ def entries_of(
 async def _walk(
     options: SourceOptions, top: RangeSource, chosen: Callable[[str], bool], deadline: Deadline
 ) -> tuple[list[Entry], list[str]]:
-    """List the chosen files and the folders of a directory by their paths from there; of a deep one all below."""
+    """List chosen files and folders of a directory by their paths from there; of a deep one all below."""
     entries: list[Entry] = []
     folders: list[str] = []
     waiting = [""]
