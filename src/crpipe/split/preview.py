@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import time
 from dataclasses import dataclass, field
 from itertools import islice
@@ -12,14 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crpipe.core.causes import OF_FORM
 from crpipe.events.validity import find_invalid_events
 from crpipe.split.grouping import MOST_ROWS, doubtful_groups
-from crpipe.split.parts import quantile_of
+from crpipe.split.parts import add_counts, quantile_of
 from crpipe.split.plausibility import EventSample, doubtful_values, summarize_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -28,14 +26,8 @@ if TYPE_CHECKING:
     from crpipe.split.plausibility import ColumnValues
 
 SECONDS = 10.0
-_LEFT = OF_FORM | {errno.ENOENT, errno.ENOTDIR}  # a name that was typed
-_LEAST_SHARE = 0.5  # thresholds that would set aside more than this share of the items are of no use
-_PER_DECADE = 10
-_MIB = 1 << 20
+_PER_DECADE = 10  # thresholds to choose from
 _RECOMMENDED = 0.999  # share of the events that are no outliers
-_QUANTILES = (0.5, 0.9, 0.99, 0.999, 0.9999)
-_WIDTH = 110
-_ITEM_BYTES = 4  # of items whose columns nobody named
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +102,8 @@ def read_sample(
                 others.append(block.multiplicity)
     read = len(np.concatenate(rows.multiplicities))  # of the first file
     counts = np.concatenate([*rows.multiplicities, *others])
+    tally: dict[int, int] = {}
+    add_counts(tally, counts)
     names = rows.first[0] if rows.first else ()
     columns = {name: np.concatenate([block[name] for block in rows.first]) for name in names}
     sample = FileSample(
@@ -124,7 +118,7 @@ def read_sample(
         groups=len(rows.groups),
         largest=int(counts[counts <= limit].max(initial=0)) if limit else int(counts.max(initial=0)),
         below=float((counts <= limit).mean()) if limit is not None and len(counts) else 1.0,
-        recommended=recommended_threshold(_tally(counts))[0] if len(counts) else 0,
+        recommended=recommended_threshold(tally)[0] if tally else 0,
         notes=tuple(reader.notes),
         doubt=doubtful_groups(columns, reader.layout),
         values=summarize_columns(values),
@@ -132,11 +126,6 @@ def read_sample(
     )
     share = f"{rows.illegal} of the {read} events that were read are illegal"
     return sample, f"{rows.reason} ({share})" if rows.illegal else ""
-
-
-def _tally(counts: NDArray[np.uint32]) -> dict[int, int]:
-    values, events = np.unique(counts, return_counts=True)
-    return dict(zip(values.tolist(), events.tolist(), strict=True))
 
 
 def _columns_of(path: Path, reader: CheckedReader) -> dict[str, str]:
@@ -179,19 +168,8 @@ def recommended_threshold(counts: dict[int, int]) -> tuple[int, float]:
 
     counts: events by multiplicity, not empty.
     """
-    least = quantile_of(counts, _RECOMMENDED)
-    threshold = next(value for value in _candidates(max(least, 1)) if value >= least)
+    least = max(quantile_of(counts, _RECOMMENDED), 1)
+    thresholds = (round(10 ** (step / _PER_DECADE)) for step in range(1, 200))
+    threshold = next(value for value in thresholds if value >= least)
     aside = sum(events for value, events in counts.items() if value > threshold) / sum(counts.values())
     return threshold, aside
-
-
-def _candidates(largest: int) -> Iterator[int]:
-    """Yield ten thresholds a decade, up to the first that no event exceeds."""
-    last = 0
-    for step in range(1, 200):
-        threshold = round(10 ** (step / _PER_DECADE))
-        if threshold > last:
-            yield threshold
-            last = threshold
-        if threshold >= largest:
-            return
