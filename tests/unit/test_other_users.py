@@ -165,7 +165,7 @@ def test_secrets_are_readable_by_their_user_alone(tmp_path, umask, monkeypatch):
     """Token, refresh token and its folders; keys, token and all other files of a federation."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home" / "config"))
     monkeypatch.setattr(login, "_from_browser", lambda *_: "first")
-    space = Namespace("/ns", ["https://s"], "https://s", True, "/ns", "https://issuer")
+    space = Namespace("/ns", ["https://s"], True, "/ns", "https://issuer")
     monkeypatch.setattr(login, "namespace_of", lambda *_: (space, ""))
 
     async def ask(_issuer, url, form=None):

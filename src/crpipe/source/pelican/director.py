@@ -49,7 +49,6 @@ class Namespace:
 
     prefix: str
     servers: list[str]
-    origin: str
     guarded: bool
     base_path: str
     issuer: str
@@ -102,7 +101,6 @@ def read_namespace(headers: Mapping[str, str], links: list[str], path: str) -> N
     return Namespace(
         prefix=prefix,
         servers=list(dict.fromkeys(servers)),
-        origin=servers[-1],
         guarded=guarded,
         base_path=rules.get("base-path") or prefix,
         issuer=rules.get("issuer", ""),
@@ -182,7 +180,7 @@ class SingleHost:
             total=None, sock_connect=min(CONNECT_S, read_timeout_s), sock_read=read_timeout_s
         )
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
-        self._space = Namespace("", [url], url, guarded=False, base_path="", issuer="", collections=url)
+        self._space = Namespace("", [url], guarded=False, base_path="", issuer="", collections=url)
         self._space.is_host = True
 
     async def __aenter__(self) -> Self:
@@ -268,21 +266,18 @@ class Director(SingleHost):
         async with self._asking:
             known = self._known(path)
             if known is None:
-                headers = await self._ask(lambda: self._pelican.get_director_headers(quote(path)), path)
-                known = read_namespace(headers, headers.getall("Link", []), path)
+                known = await self._served_by(self._pelican.get_director_headers, path)
                 self._namespaces[known.prefix] = known
             return known
 
     async def servers_of(self, path: str) -> list[str]:
         """Ask who serves this very ``path``: in one namespace, files may be on different servers."""
-        headers = await self._ask(lambda: self._pelican.get_director_headers(quote(path)), path)
-        return read_namespace(headers, headers.getall("Link", []), path).servers
+        return (await self._served_by(self._pelican.get_director_headers, path)).servers
 
     async def collection(self, path: str) -> Namespace:
         """Find where a directory is listed: in its ``collections``, which are asked for anew each time."""
         # Not get_dirlist_url of pelicanfs, which waits for an answer for five seconds at most.
-        headers = await self._ask(lambda: self._propfind(path), path)
-        space = read_namespace(headers, headers.getall("Link", []), path)
+        space = await self._served_by(self._propfind, path)
         if not space.collections:
             raise TemporaryFailure(f"the director names no server that lists {path}", Failure.SERVER_BUSY)
         return space
@@ -297,8 +292,12 @@ class Director(SingleHost):
             )
         return str(url)
 
-    async def _propfind(self, path: str) -> Any:
-        url = urljoin(self._pelican.director_url, quote(path))
+    async def _served_by(self, question: Callable[[str], Awaitable[Any]], path: str) -> Namespace:
+        headers = await self._ask(lambda: question(quote(path)), path)
+        return read_namespace(headers, headers.getall("Link", []), path)
+
+    async def _propfind(self, quoted: str) -> Any:
+        url = urljoin(self._pelican.director_url, quoted)
         async with self.session.request("PROPFIND", url, allow_redirects=False) as answer:
             return answer.headers
 

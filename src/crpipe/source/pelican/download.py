@@ -35,10 +35,6 @@ class DownloadError(Exception):
         self.outage = outage
 
 
-class OversizeError(Exception):
-    """A body is larger than it may be."""
-
-
 @dataclass(frozen=True, slots=True)
 class Answer:
     """Status and headers of an answer, the last one when redirects were followed."""
@@ -73,29 +69,14 @@ class Downloads:
         """Ask for the headers alone; raise DownloadError."""
         return await self._request("HEAD", url, headers, None)
 
-    async def get(self, url: str, headers: Mapping[str, str], receive: Callable[[Answer], Write]) -> Answer:
+    async def get(
+        self, url: str, headers: Mapping[str, str], receive: Callable[[Answer], Write], method: str = "GET"
+    ) -> Answer:
         """Pass the answer to ``receive`` and its body to what that returns; raise DownloadError.
 
         What either of them raises (a CrpipeError, TemporaryFailure) ends the request and is raised here.
         """
-        return await self._request("GET", url, headers, receive)
-
-    async def read(
-        self, method: str, url: str, headers: Mapping[str, str], most: int
-    ) -> tuple[Answer, bytes]:
-        """Return a whole body of at most ``most`` bytes; raise DownloadError or OversizeError."""
-        pieces: list[bytes] = []
-        size = 0
-
-        def keep(piece: bytes) -> None:
-            nonlocal size
-            size += len(piece)
-            if size > most:
-                raise OversizeError
-            pieces.append(piece)
-
-        answer = await self._request(method, url, headers, lambda _: keep)
-        return answer, b"".join(pieces)
+        return await self._request(method, url, headers, receive)
 
     async def _request(
         self, method: str, url: str, headers: Mapping[str, str], receive: Callable[[Answer], Write] | None
@@ -173,7 +154,6 @@ async def https_only(
 
 
 PIECE = 1 << 18  # bytes written at once; they are read back while the processor's cache still has them
-CHUNKS = 1024  # pieces of memory that a system takes at once
 STRIDE = 1 << 23  # bytes after which the system is asked to write to the disk
 
 
@@ -191,7 +171,6 @@ class PartialFile:
         with disk_errors(path):
             self._handle = open_regular_file(path, os.O_RDWR | os.O_CREAT, 0o644)
             self._written = self._begun = os.fstat(self._handle).st_size
-        self._drop()
         if self._written > size:
             self.restart()
         self.kept = self._written
@@ -227,31 +206,28 @@ class PartialFile:
         """Drop the bytes that are not in the file yet."""
         self._chunks: list[bytes] = []
         self._held = 0
-        self._limit = min(PIECE, self.size - self._written + 1)
 
     def write(self, data: bytes) -> None:
         """Add the next bytes."""
         self._chunks.append(data)
         self._held += len(data)
-        if self._held >= self._limit:
-            if self.position > self.size:
-                self._drop()
-                raise TemporaryFailure(f"more bytes than the {self.size} of the manifest came")
+        if self.position > self.size:
+            self._drop()
+            raise TemporaryFailure(f"more bytes than the {self.size} of the manifest came")
+        if self._held >= PIECE:
             self.flush()
 
     def flush(self) -> None:
         """Write the bytes that were added, and read them back."""
         if not self._held:
             return
-        chunks, end = self._chunks, self.position
-        self._chunks, self._held = [], 0
-        with disk_errors(self.path):
-            self._written += os.pwritev(self._handle, chunks[:CHUNKS], self._written)
-            # Very small chunks; or a disk that fills up: it accepts a part, then raises.
-            while self._written < end:
-                rest = b"".join(chunks)[self._written - end :]
-                self._written += os.pwrite(self._handle, rest, self._written)
+        data = memoryview(b"".join(self._chunks))
         self._drop()
+        with disk_errors(self.path):
+            while data:  # a disk that fills up accepts a part, then raises
+                count = os.pwrite(self._handle, data, self._written)
+                self._written += count
+                data = data[count:]
         self.read_back()
         if self._written - self._begun >= STRIDE:
             # Linux begins to write such pages out, and cannot drop them before: a large file is nearly on the

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from crpipe.campaign.raw_files import Entry
 from crpipe.core.errors import AccessError, ListingError
 from crpipe.source.pelican.director import BUSY, NOT_FOUND, Director, SingleHost
-from crpipe.source.pelican.download import DownloadError, Downloads, OversizeError
+from crpipe.source.pelican.download import DownloadError, Downloads
 from crpipe.source.pelican.tokens import Tokens
 from crpipe.source.pelican.transfer import DENIED, Renewed, Transfer, authorization, refusal, try_with_token
 from crpipe.source.pelican.webdav import parse_listing, when
@@ -112,20 +112,25 @@ class RemoteSource:
         url = space.collections + quote(folder)
         token = self._tokens.current() if space.guarded else None
         headers = {"Depth": "1", **authorization(token)}
+        body = bytearray()
+
+        def keep(piece: bytes) -> None:
+            body.extend(piece)
+            if len(body) > LISTING_BYTES:
+                raise ListingError(
+                    f"{_where(location)}: the listing is larger than {LISTING_BYTES >> 20} MiB; put the "
+                    "files into smaller directories, or name them in source.files"
+                )
+
         try:
-            answer, body = await self._downloads.read("PROPFIND", url, headers, LISTING_BYTES)
-        except OversizeError as error:
-            raise ListingError(
-                f"{_where(location)}: the listing is larger than {LISTING_BYTES >> 20} MiB; put the files "
-                "into smaller directories, or name them in source.files"
-            ) from error
+            answer = await self._downloads.get(url, headers, lambda _: keep, "PROPFIND")
         except DownloadError as error:
             raise TemporaryFailure(
                 f"the listing broke off ({error})", Failure.SERVER_BUSY if error.outage else Failure.FILE
             ) from error
         self._check_status(location, answer.status, space, token)
         try:
-            return parse_listing(body, folder)
+            return parse_listing(bytes(body), folder)
         except ValueError as error:
             raise TemporaryFailure(str(error)) from error
 

@@ -342,7 +342,7 @@ def try_with_token(uri: str, status: int, space: Namespace, tokens: Tokens) -> N
     """
     if not space.is_host:
         return
-    server = urlsplit(space.origin)
+    server = urlsplit(space.servers[0])
     why = f"{uri}: refused (status {status})"
     if server.scheme != "https":
         raise AccessError(f"{why}; the address is not https, so no token is sent")

@@ -19,7 +19,7 @@ def space():
 
 def test_a_director_s_answer_is_read_whole(space):
     assert space.servers == ["https://near:1", "https://far:2", "https://origin:3"]
-    assert (space.prefix, space.origin, space.guarded) == ("/ns", "https://origin:3", True)
+    assert (space.prefix, space.guarded) == ("/ns", True)
     assert (space.issuer, space.base_path) == ("https://issuer", "/ns/base")
     assert space.collections == "https://origin:3"
 

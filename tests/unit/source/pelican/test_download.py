@@ -13,7 +13,7 @@ import pytest
 from crpipe.core import checksums
 from crpipe.core.errors import DiskError
 from crpipe.source.pelican.director import Director
-from crpipe.source.pelican.download import CHUNKS, PIECE, DownloadError, Downloads, PartialFile
+from crpipe.source.pelican.download import PIECE, DownloadError, Downloads, PartialFile
 from crpipe.source.retries import TemporaryFailure
 from loopback import credentials
 
@@ -309,7 +309,7 @@ def copy(path, content, sizes, found=b""):
         return part.checksum(), part.position
 
 
-@pytest.mark.parametrize("sizes", [[], [0], [1] * (CHUNKS + 10), [PIECE, PIECE - 1, 2], [16_384] * 100])
+@pytest.mark.parametrize("sizes", [[], [0], [1] * 1034, [PIECE, PIECE - 1, 2], [16_384] * 100])
 @pytest.mark.parametrize("found", [0, 1000])
 def test_what_stands_in_the_file_is_what_came(tmp_path, sizes, found):
     content = os.urandom(2_000_000)

@@ -19,7 +19,7 @@ SIM = "pelican://h/ns/sim/{range}/*"
 @pytest.fixture
 def issuer(monkeypatch, tmp_path):
     """An issuer that knows one refresh token; forms that were sent to it are kept."""
-    space = Namespace("/ns", ["https://s"], "https://s", True, "/ns", "https://issuer")
+    space = Namespace("/ns", ["https://s"], True, "/ns", "https://issuer")
     forms = []
 
     async def ask(_issuer, url, form=None):
@@ -74,7 +74,7 @@ def test_where_nothing_remote_is_written_a_login_to_write_is_refused(issuer, to)
 def test_two_issuers_need_two_configurations(issuer, monkeypatch):
     def namespace(uri, _timeout_s):
         name = "https://other" if "backup" in uri else "https://issuer"
-        return Namespace("/ns", ["https://s"], "https://s", True, "/ns", name), ""
+        return Namespace("/ns", ["https://s"], True, "/ns", name), ""
 
     monkeypatch.setattr(login, "namespace_of", namespace)
     with pytest.raises(AccessError, match="issued by https://other, those of the source by https://issuer"):
@@ -136,7 +136,7 @@ def answers(monkeypatch):
     def namespace(_uri, _timeout_s):
         if given["problem"]:
             return None, given["problem"]
-        return Namespace("/ns", ["https://s"], "https://s", given["guarded"], "/ns", "https://issuer"), ""
+        return Namespace("/ns", ["https://s"], given["guarded"], "/ns", "https://issuer"), ""
 
     monkeypatch.setattr(login, "namespace_of", namespace)
     monkeypatch.setattr(tokens, "find", lambda _: given["token"])

@@ -45,9 +45,7 @@ class FakeDirector:
     def __init__(self, guarded=False, servers=("https://one",)):
         self.host = "h"
         self.elsewhere = []
-        self.space = Namespace(
-            "/ns", list(servers), servers[-1], guarded, "/ns", "https://issuer", servers[-1]
-        )
+        self.space = Namespace("/ns", list(servers), guarded, "/ns", "https://issuer", servers[-1])
 
     async def namespace(self, _):
         return self.space
