@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -61,20 +61,12 @@ def add_listed(
     return known
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """One row: the parts of the file's path, and its checksum."""
-
-    parts: tuple[str, ...]
-    checksum: ListedChecksum
-
-
 class ChecksumList:
-    """The rows of one list, by the last part of a file's name."""
+    """The checksums of one list: by the last part of a file's path, then by all of its parts."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._rows: dict[str, dict[tuple[str, ...], _Row]] = {}
+        self._rows: dict[str, dict[tuple[str, ...], ListedChecksum]] = {}
         self.first = ""
 
     @classmethod
@@ -112,12 +104,12 @@ class ChecksumList:
         """
         parts = _parts(host_and_path(entry.uri)[1])
         fitting = [
-            row
-            for row in self._rows.get(parts[-1], {}).values()
-            if (length := min(len(row.parts), len(parts))) and row.parts[-length:] == parts[-length:]
+            (length, listed)
+            for row, listed in self._rows.get(parts[-1], {}).items()
+            if (length := min(len(row), len(parts))) and row[-length:] == parts[-length:]
         ]
-        longest = max((min(len(row.parts), len(parts)) for row in fitting), default=0)
-        best = [row.checksum for row in fitting if min(len(row.parts), len(parts)) == longest]
+        longest = max((length for length, _ in fitting), default=0)
+        best = [listed for length, listed in fitting if length == longest]
         if len({(one.algorithm, one.value) for one in best}) > 1:
             raise ConfigError(
                 f"source.checksums: {best[0].where} and {best[1].where} both fit {entry.uri}, with different "
@@ -164,13 +156,13 @@ class ChecksumList:
         if not re.fullmatch(f"[0-9a-f]{{{digits}}}", value):
             raise self._error(number, f"{value[:20]} is no {algorithm}, which has {digits} digits")
         parts = _parts(name)
-        row = _Row(parts, ListedChecksum(algorithm, value, f"{self._path}, line {number} ({name})"))
+        listed = ListedChecksum(algorithm, value, f"{self._path}, line {number} ({name})")
         rows = self._rows.setdefault(parts[-1] if parts else "", {})
-        before = rows.setdefault(parts, row).checksum
+        before = rows.setdefault(parts, listed)
         if before.algorithm == algorithm and before.value != value:
             raise self._error(number, f"{name} is there twice, with different checksums; keep one")
         if len(before.value) < len(value):  # of two algorithms the one that fewer files can share
-            rows[parts] = row
+            rows[parts] = listed
         self.first = self.first or name
 
     def _algorithm(self, number: int, named: str, value: str) -> str:

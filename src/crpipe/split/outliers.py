@@ -152,8 +152,7 @@ def _merge(
     total = sum(each.manifest.totals()[1] for each in inputs)
     entries: list[ShardEntry] = []
     for role in LARGE_ROLES:
-        merger = _Merger(folder, role, layout, target, index)
-        for entry in merger.parts(_all_groups(inputs, role, layout, target)):
+        for entry in _parts(folder, role, _all_groups(inputs, role, layout, target), target, index):
             entries.append(entry)
             done = sum(each.items for each in entries)
             progress.update("consolidate", done, total, f"{len(entries)} parts")
@@ -205,32 +204,26 @@ def _all_groups(
             yield each.name, group
 
 
-@dataclass(slots=True)
-class _Merger:
-    """Cuts the groups of one role into parts: a part is full once its decoded size reaches the target."""
+def _parts(
+    folder: Path, role: Role, groups: Iterator[tuple[str, Events]], target: int, index: Index
+) -> Iterator[ShardEntry]:
+    """Write the groups of one role as parts: a part is full once its decoded size reaches the target."""
+    for number in itertools.count():
+        first = next(groups, None)
+        if first is None:
+            return
+        filling = _until_full(itertools.chain([first], groups), role, number, target, index)
+        yield write_shard(folder, f"{role}-{number:05d}", role, index.layout, filling)
 
-    folder: Path
-    role: Role
-    layout: Layout
-    target: int
-    index: Index
 
-    def parts(self, groups: Iterator[tuple[str, Events]]) -> Iterator[ShardEntry]:
-        for number in itertools.count():
-            first = next(groups, None)
-            if first is None:
-                return
-            filling = self._fill(number, first, groups)
-            yield write_shard(self.folder, f"{self.role}-{number:05d}", self.role, self.layout, filling)
-
-    def _fill(
-        self, number: int, first: tuple[str, Events], groups: Iterator[tuple[str, Events]]
-    ) -> Iterator[Events]:
-        size = position = 0
-        for name, events in itertools.chain([first], groups):
-            self.index.add(name, self.role, events, number, position)
-            position += len(events)
-            size += events.items.nbytes + sum(column.nbytes for column in events.columns.values())
-            yield events
-            if size >= self.target:
-                return
+def _until_full(
+    groups: Iterator[tuple[str, Events]], role: Role, number: int, target: int, index: Index
+) -> Iterator[Events]:
+    size = position = 0
+    for name, events in groups:
+        index.add(name, role, events, number, position)
+        position += len(events)
+        size += events.items.nbytes + sum(column.nbytes for column in events.columns.values())
+        yield events
+        if size >= target:
+            return

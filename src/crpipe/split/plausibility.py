@@ -147,27 +147,17 @@ class _Values:
     def summary(self) -> ColumnValues:
         """Summarise the values; NaN where there are none."""
         finite = self.finite()
-        outside = len(self.values) - int(
-            ((self.values >= self.field.low) & (self.values <= self.field.high)).sum()
-        )
-        if not len(finite):
-            nothing = (np.nan,) * 6
-            return ColumnValues(self.name, self.field.unit, *nothing, 0.0, outside)
-        low, median, high = np.quantile(finite, [0.01, 0.5, 0.99], method="nearest").tolist()
-        different, counts = np.unique(finite, return_counts=True)
-        top = int(np.argmax(counts))
-        return ColumnValues(
-            self.name,
-            self.field.unit,
-            low,
-            median,
-            high,
-            float(different[0]),
-            float(different[-1]),
-            float(different[top]),
-            float(counts[top] / len(finite)),
-            outside,
-        )
+        legal = (self.values >= self.field.low) & (self.values <= self.field.high)
+        low = median = high = smallest = largest = repeated = np.nan
+        share = 0.0
+        if len(finite):
+            low, median, high = np.quantile(finite, [0.01, 0.5, 0.99], method="nearest").tolist()
+            different, counts = np.unique(finite, return_counts=True)
+            top = int(np.argmax(counts))
+            smallest, largest, repeated = different[[0, -1, top]].tolist()
+            share = float(counts[top] / len(finite))
+        numbers = (low, median, high, smallest, largest, repeated)
+        return ColumnValues(self.name, self.field.unit, *numbers, share, int((~legal).sum()))
 
 
 def summarize_columns(sample: EventSample) -> tuple[ColumnValues, ...]:

@@ -25,7 +25,7 @@ from crpipe.split.hashing import bucket_of, event_hashes, numbers_path, shuffle_
 from crpipe.split.parts import OUTLIER_OFFSET, REJECTED, TRAIN
 from crpipe.split.plausibility import EventSample, doubtful_values
 from crpipe.split.spill import Block, OutlierSegment, SpillWriter
-from crpipe.split.workers import FreedMemory, working_on
+from crpipe.split.workers import return_freed_memory, working_on
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from crpipe.events.histograms import Binning, Histogram
     from crpipe.events.layout import Layout
     from crpipe.split.parts import Parts
+
+RETURNED = 256 << 20  # bytes of the items of one file after which freed memory is returned to the system
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,27 +141,22 @@ def table_schema(layout: Layout) -> pa.Schema:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class CountFile:
-    """Counts events and items of a raw file by its own account; the text of a FormatError where it has none.
+def count_file(
+    raw: Path, choice: ReaderChoice, reader: CheckedReader | None, file: RawFile
+) -> tuple[int, int] | str:
+    """Count events and items of a raw file by its own account; the text of a FormatError where it has none.
 
-    reader: ``choice`` opened; a process that this is sent to opens it itself.
+    reader: ``choice`` opened; None in a process of its own, which opens it. Raise SourceError for a file that
+    is not what was staged.
     """
-
-    raw: Path
-    choice: ReaderChoice
-    reader: CheckedReader | None
-
-    def __call__(self, file: RawFile) -> tuple[int, int] | str:
-        """Count one file; raise SourceError when it is not what was staged."""
-        path = self.raw / file.ready.path
-        working_on(path)
-        check_present(self.raw, file)
-        reader = self.reader or self.choice.open()
-        try:
-            return confirmed(self.raw, file, lambda: reader.totals(path))
-        except FormatError as error:
-            return str(error)
+    path = raw / file.ready.path
+    working_on(path)
+    check_present(raw, file)
+    opened = reader or choice.open()
+    try:
+        return confirmed(raw, file, lambda: opened.totals(path))
+    except FormatError as error:
+        return str(error)
 
 
 def scatter(task: Task) -> ScatterResult:
@@ -213,8 +210,7 @@ def _scatter_file(
     report = FileReport(file)
     batches: list[pa.RecordBatch] = []
     counted: dict[str, Histogram] = {}
-    row, begin = 0, numbers.tell()
-    memory = FreedMemory()  # of a large file; small ones leave room for each other
+    row, begin, passed = 0, numbers.tell(), 0
     try:
         for events in reader.rows(task.raw / file.ready.path):
             numbers.write(event_hashes(events, reader.layout).tobytes())
@@ -231,7 +227,12 @@ def _scatter_file(
             batches.append(_table(known, destinations, reasons, reader.layout))
             _spill(known, destinations, task.rules, file.number, spill)
             row += len(events)
-            memory.passed(events.items.nbytes)
+            # A few kB stay in memory for each block, in the place of the block before, so that the next block
+            # does not fit there: a file of 3 GB took 3 GB, most of it free.
+            passed += events.items.nbytes
+            if passed >= RETURNED:
+                return_freed_memory()
+                passed = 0
     except FormatError:
         spill.forget()
         numbers.seek(begin)

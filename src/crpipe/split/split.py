@@ -9,6 +9,7 @@ import os
 import shlex
 import shutil
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -243,7 +244,8 @@ def _totals(
     bad: list[FileReport] = []
     totals: dict[int, tuple[int, int]] = {}
     staged = [file for file in run.files if file.state == STAGED]
-    count = scatter.CountFile(run.raw, run.campaign.reader, None if run.careful else reader)
+    opened = None if run.careful else reader
+    count = partial(scatter.count_file, run.raw, run.campaign.reader, opened)
     counted = in_order(count, staged, 1, notes=run.spills / NOTES, spawn=run.careful)
     for file, count_or_fault in zip(staged, counted, strict=True):
         if isinstance(count_or_fault, str):

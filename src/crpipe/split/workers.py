@@ -134,7 +134,6 @@ def available() -> int:
 
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # mallopt(3)
 _KEPT = 64 << 20
-_RETURNED = 256 << 20  # bytes of events after which freed memory is returned
 
 
 def reuse_freed_memory() -> None:
@@ -150,24 +149,6 @@ def reuse_freed_memory() -> None:
         libc = ctypes.CDLL(None)
         libc.mallopt(_MMAP_THRESHOLD, _KEPT)
         libc.mallopt(_TRIM_THRESHOLD, 2 * _KEPT)
-
-
-class FreedMemory:
-    """Returns freed memory to the system from time to time, however large a raw file is.
-
-    A few kB stay in memory for each block of events. They take the place where the block before was, so that
-    the next block does not fit there: a file of 3 GB took 3 GB, most of it free.
-    """
-
-    def __init__(self) -> None:
-        self._passed = 0
-
-    def passed(self, size: int) -> None:
-        """Count the bytes of one more block."""
-        self._passed += size
-        if self._passed >= _RETURNED:
-            self._passed = 0
-            return_freed_memory()
 
 
 def return_freed_memory() -> None:
