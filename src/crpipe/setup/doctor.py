@@ -28,7 +28,7 @@ from crpipe.core.text import counted, size
 from crpipe.setup.compatibility import check_fit
 from crpipe.setup.init import changed_files, extras_of, has_workflow
 from crpipe.source.pelican.login import check_reading, source_uris
-from crpipe.source.preview import REMOTE_S, list_now
+from crpipe.source.preview import LIMIT_S, list_now
 from crpipe.source.uris import FEDERATIONS, Kind, SourcePattern, scheme_of
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def diagnose_token(config: Config, uris: Iterable[str]) -> Diagnosis:
     if not any(uri and scheme_of(uri) in FEDERATIONS for uri in uris):
         return Diagnosis("token", "ok", "the source needs none")
     try:
-        access = check_reading(config, min(config.source.read_timeout_s, REMOTE_S / 2))
+        access = check_reading(config, min(config.source.read_timeout_s, LIMIT_S / 2))
     except CrpipeError as error:
         return Diagnosis("token", "fail", str(error), "crpipe token --login")
     if not access.answered:

@@ -14,19 +14,17 @@ from crpipe.core.errors import ConfigError, FormatError, PlaceError, PluginError
 from crpipe.report.estimates import SourceLook
 from crpipe.source.convert import convert_sample
 from crpipe.source.preview import fetch_sample, find_same, is_remote, list_now, smallest, typical
+from crpipe.source.suggestions import spread
 from crpipe.source.uris import host_and_path, scheme_of
 from crpipe.split.preview import FileSample, read_sample
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from crpipe.campaign.campaign import Campaign
     from crpipe.campaign.duplicates import Twins
     from crpipe.campaign.raw_files import Entry
     from crpipe.campaign.readers import ReaderChoice
     from crpipe.source.preview import Listings
 
-_COUNTED = 8  # files whose events are counted
 _COMPARED = 200_000  # files in manifests that are compared with each other
 
 
@@ -78,7 +76,7 @@ def _read_one(campaign: Campaign, listings: Listings, *, remote: bool) -> FileSa
             sample, illegal = _read_copy(campaign, choice, entry, limit)
         else:
             entries = [each for listed in listings.files.values() for each in listed]
-            uris = dict.fromkeys(each.uri for each in (entry, *_spread(entries)))
+            uris = dict.fromkeys(each.uri for each in (entry, *spread(entries)))
             sample, illegal = read_sample(choice, [Path(host_and_path(uri)[1]) for uri in uris], limit)
     except (FormatError, PluginError) as error:
         # One bad file may be set aside by the split; with `fail` it would end it.
@@ -118,13 +116,6 @@ def _read_copy(
             text = str(error).replace(str(file), entry.uri).replace(str(copy), entry.uri)
             raise type(error)(text) from error
         return (replace(sample, bytes=entry.size or 0) if source.convert else sample), illegal
-
-
-def _spread(entries: Sequence[Entry]) -> list[Entry]:
-    """Choose files evenly over all ranges, those of the first and last among them."""
-    count = min(_COUNTED, len(entries))
-    indices = {round(index * (len(entries) - 1) / max(1, count - 1)) for index in range(count)}
-    return [entries[index] for index in sorted(indices)]
 
 
 def _reader(campaign: Campaign) -> ReaderChoice:

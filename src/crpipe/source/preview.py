@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from crpipe.config.loading import Config
     from crpipe.core.ranges import Range
 
-REMOTE_S = 20.0  # for the first range of a federation, and for one file of it
-LOCAL_S = 20.0  # for all ranges of a directory tree
+LIMIT_S = 20.0  # to list all ranges, or the first one of a federation; and to fetch one file
 SAME_S = 10.0  # to compare files
 MOST_BYTES = 64 << 20  # of a file that is fetched
 _ATTEMPTS = 2  # a person waits
@@ -58,13 +57,12 @@ class Listings:
 class PreviewDeadline(Deadline):
     """A deadline whose error says that the source did not answer, in place of how a job goes on."""
 
-    def __init__(self, seconds: float, what: str) -> None:
-        super().__init__(seconds, what)
-        self._seconds = seconds
+    def __init__(self) -> None:
+        super().__init__(LIMIT_S, "the source")
 
     def expired_error(self, reason: str) -> OutageError:
         """Make the error of a source that did not answer in time."""
-        return OutageError(f"no answer within {self._seconds:g} s ({reason or 'the first try still ran'})")
+        return OutageError(f"no answer within {LIMIT_S:g} s ({reason or 'the first try still ran'})")
 
 
 def is_remote(config: Config, ranges: Sequence[Range]) -> bool:
@@ -88,7 +86,7 @@ def list_now(config: Config, ranges: Sequence[Range], *, offline: bool = False) 
     elif not ranges:
         result.notes.append("nothing new: every range is listed")
     elif not is_remote(config, ranges):
-        _list_all(config, ranges, result)
+        _list(config, ranges, result, remote=False)
     elif offline:
         result.notes.append("nothing: --offline skips a remote source")
     else:
@@ -102,37 +100,32 @@ def _quick_options(config: Config) -> SourceOptions:
 
 
 def _list_first(config: Config, ranges: Sequence[Range], result: Listings) -> None:
-    name = ranges[0]
-    deadline = PreviewDeadline(REMOTE_S, f"range {name}")
-    source = SourceFiles(SourcePattern.of(config), _quick_options(config), deadline)
     try:
-        result.files[str(name)] = take_files(config, str(name), source.of_range(name))
+        _list(config, ranges[:1], result, remote=True)
     except CrpipeError as error:
-        # What the source answers is wrong for good; that it does not answer may pass.
-        answered = isinstance(error, ListingError) and not isinstance(error.__cause__, TemporaryFailure)
-        if answered and deadline.left():
-            result.problems.append(str(error))
-        else:
-            why = str(error).partition("; ")[0]
-            way = "`crpipe token` shows whether a token is missing, `crpipe plan --offline` skips this"
-            result.warnings.append(f"the source was not read: {why}; {way}")
-        return
-    if len(ranges) > 1:
+        why = str(error).partition("; ")[0]
+        way = "`crpipe token` shows whether a token is missing, `crpipe plan --offline` skips this"
+        result.warnings.append(f"the source was not read: {why}; {way}")
+    if result.files and len(ranges) > 1:
         result.notes.append(f"{len(ranges) - 1} more ranges of this remote source are not listed yet")
 
 
-def _list_all(config: Config, ranges: Sequence[Range], result: Listings) -> None:
-    deadline = PreviewDeadline(LOCAL_S, "the source")
+def _list(config: Config, ranges: Sequence[Range], result: Listings, *, remote: bool) -> None:
+    """List the ranges; what is wrong with them is a problem. Raise CrpipeError where nobody answers."""
+    deadline = PreviewDeadline()
     source = SourceFiles(SourcePattern.of(config), _quick_options(config), deadline)
     wrong: dict[str, str] = {}
     for done, name in enumerate(ranges):
         if not deadline.left():
             rest = len(ranges) - done
-            result.notes.append(f"{rest} other ranges were not listed within {LOCAL_S:g} s")
+            result.notes.append(f"{rest} other ranges were not listed within {LIMIT_S:g} s")
             break
         try:
             result.files[str(name)] = take_files(config, str(name), source.of_range(name))
         except ListingError as error:
+            # What a remote source answers is wrong for good; that it does not answer may pass.
+            if remote and (isinstance(error.__cause__, TemporaryFailure) or not deadline.left()):
+                raise
             hint = hint_of(source.pattern, name)  # which of the general remedies helps
             wrong[str(name)] = f"{str(error).rpartition('; ')[0]}; {hint}" if hint else str(error)
             if not result.files:
@@ -171,7 +164,7 @@ def fetch_sample(config: Config, entry: Entry, part: Path) -> None:
         raise SourceError(
             f"{entry.uri} has {(entry.size or 0) >> 20} MiB, {MOST_BYTES >> 20} at most are read"
         )
-    deadline, options = PreviewDeadline(REMOTE_S, entry.uri), _quick_options(config)
+    deadline, options = PreviewDeadline(), _quick_options(config)
     scheme, host = place_of(entry.uri)
 
     async def copy() -> None:

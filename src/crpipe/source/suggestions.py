@@ -11,7 +11,7 @@ import shlex
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from crpipe.campaign.raw_files import natural_key
 from crpipe.core.errors import ConfigError, ListingError
@@ -24,6 +24,8 @@ from crpipe.source.uris import RANGE, WILDCARDS, Kind, SourceOptions, SourcePatt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+Item = TypeVar("Item")
 
 SAMPLED = 8  # files that are named to be read
 MOST = 100_000  # names of one folder that are read for a message
@@ -62,7 +64,7 @@ def suggest_ranges(uri: str, files: str = "") -> SuggestedRanges:
         if not count:
             raise ConfigError(f"source.files: {files}: the list names no file; write one path on each line")
         listed = _flat(files, count, "in the list")
-        return replace(listed, paths=_spread(read_list(Path(files))))
+        return replace(listed, paths=_sampled(read_list(Path(files))))
     if not folder or pattern.kind is Kind.RANGE_LISTS:
         return SuggestedRanges("")
     options = SourceOptions()
@@ -106,12 +108,15 @@ def _pattern_in(folder: Path) -> str:
     return _number_uri(folder, alike) or f"{folder}/*{suffix}"
 
 
-def _spread(paths: Sequence[str]) -> tuple[Path, ...]:
-    """Choose a few files evenly, the first and the last among them."""
-    count = min(SAMPLED, len(paths))
-    indices = {round(index * (len(paths) - 1) / max(1, count - 1)) for index in range(count)}
-    chosen = [paths[index] for index in sorted(indices)] if paths else []
-    return tuple(Path(host_and_path(path)[1]) for path in chosen if scheme_of(path) == "file")
+def spread(items: Sequence[Item]) -> list[Item]:
+    """Choose at most ``SAMPLED`` items evenly, the first and the last among them."""
+    count = min(SAMPLED, len(items))
+    indices = {round(index * (len(items) - 1) / max(1, count - 1)) for index in range(count)}
+    return [items[index] for index in sorted(indices)]
+
+
+def _sampled(uris: Sequence[str]) -> tuple[Path, ...]:
+    return tuple(Path(host_and_path(uri)[1]) for uri in spread(uris) if scheme_of(uri) == "file")
 
 
 def _ranges_of(source: SourceFiles) -> SuggestedRanges | None:
@@ -127,14 +132,14 @@ def _ranges_of(source: SourceFiles) -> SuggestedRanges | None:
     if not names:
         return None
     suggestion = _flat(location.pattern, len(names), f"in {location.folder}")
-    return replace(suggestion, paths=_spread([f"{location.folder}/{name}" for name in names]))
+    return replace(suggestion, paths=_sampled([f"{location.folder}/{name}" for name in names]))
 
 
 def _in_ranges(source: SourceFiles, ranges: Sequence[Range]) -> SuggestedRanges:
     pattern = source.pattern
     some = {place: source.of_range(ranges[place]) for place in (0, len(ranges) // 2, len(ranges) - 1)}
     files = round(sum(map(len, some.values())) / len(some) * len(ranges))
-    paths = _spread([entry.uri for entries in some.values() for entry in entries])
+    paths = _sampled([entry.uri for entries in some.values() for entry in entries])
     if not some[0]:
         location, hint = pattern.location(ranges[0]), hint_of(pattern, ranges[0], option=True)
         raise ConfigError(
@@ -170,7 +175,7 @@ def _numbered(pattern: SourcePattern, numbers: Sequence[int]) -> SuggestedRanges
         )
     ranges = {"first": first, "last": last, "size": _step(len(numbers))}
     folder = pattern.whole().folder
-    paths = _spread([f"{folder}/{pattern.file_name(number)}" for number in numbers])
+    paths = _sampled([f"{folder}/{pattern.file_name(number)}" for number in numbers])
     return SuggestedRanges(text, ranges, len(numbers), paths)
 
 

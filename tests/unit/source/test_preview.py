@@ -98,7 +98,7 @@ def test_later_ranges_that_are_missing_are_named_with_the_last_that_is_there(con
 
 def test_a_local_source_has_a_time_limit(configure, tree, monkeypatch):
     (tree / "0001000-0001999").mkdir()
-    monkeypatch.setattr(preview, "LOCAL_S", 0.0)
+    monkeypatch.setattr(preview, "LIMIT_S", 0.0)
     found = listed_now(configure(), "0000000-0000999", "0001000-0001999")
     assert found.notes == ["2 other ranges were not listed within 0 s"]
     assert not found.problems
