@@ -27,7 +27,7 @@ from crpipe.source.retries import Failure, TemporaryFailure
 from crpipe.source.uris import host_and_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from crpipe.source.uris import RangeSource
 
@@ -93,19 +93,24 @@ class LocalSource:
     def __init__(self, *, in_place: bool = False) -> None:
         self._in_place = in_place
 
-    async def entries(self, location: RangeSource, chosen: Callable[[str], bool]) -> Sequence[Entry]:
-        """List the chosen files of a directory."""
-        names = sorted(name for name, is_folder in _listed(location) if not is_folder and chosen(name))
-        return [_entry(Path(location.folder) / name, name, "the source") for name in names]
+    async def listing(
+        self, location: RangeSource, chosen: Callable[[str], bool]
+    ) -> tuple[list[Entry], list[str]]:
+        """List the chosen files of a directory, and name the directories in it."""
+        try:
+            with os.scandir(location.folder) as content:
+                listed = [(one.name, one.is_dir()) for one in content]
+        except OSError as error:
+            raise ListingError(
+                f"{location.what}: {location.folder} cannot be listed ({error.strerror}); {location.remedy}"
+            ) from error
+        names = sorted(name for name, is_folder in listed if not is_folder and chosen(name))
+        entries = [_entry(Path(location.folder) / name, name, "the source") for name in names]
+        return entries, [name for name, is_folder in listed if is_folder]
 
-    async def folders(self, location: RangeSource) -> Sequence[str]:
-        """Name the directories in a directory."""
-        return [name for name, is_folder in _listed(location) if is_folder]
-
-    async def describe(self, uris: Sequence[str], paths: Sequence[str], key: str) -> Sequence[Entry]:
-        """Look up size and time of named files."""
-        named = zip(uris, paths, strict=True)
-        return [_entry(Path(host_and_path(uri, key)[1]), path, key) for uri, path in named]
+    async def look_up(self, uri: str, path: str, key: str) -> Entry:
+        """Look up size and time of a file."""
+        return _entry(Path(host_and_path(uri, key)[1]), path, key)
 
     async def checksum(self, uri: str) -> tuple[int, tuple[str, str] | None]:
         """Read a file, and compute what no file system knows."""
@@ -119,17 +124,6 @@ class LocalSource:
     async def fetch(self, entry: Entry, part: Path) -> Verification:
         """Copy one file, or link to it; the checksum of what was read must be that of the copy."""
         return await asyncio.to_thread(_link if self._in_place else _copy, entry, part)
-
-
-def _listed(location: RangeSource) -> list[tuple[str, bool]]:
-    """Name everything in a directory, and whether it is a directory itself."""
-    try:
-        with os.scandir(location.folder) as entries:
-            return [(one.name, one.is_dir()) for one in entries]
-    except OSError as error:
-        raise ListingError(
-            f"{location.what}: {location.folder} cannot be listed ({error.strerror}); {location.remedy}"
-        ) from error
 
 
 def _entry(file: Path, path: str, key: str) -> Entry:

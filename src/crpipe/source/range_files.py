@@ -7,20 +7,30 @@ import posixpath
 from collections import Counter
 from dataclasses import replace
 from functools import cache, cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from crpipe.campaign.raw_files import natural_key
 from crpipe.campaign.simulators import generated_entries, open_simulator
 from crpipe.core.causes import is_present
-from crpipe.core.errors import ConfigError, ListingError
+from crpipe.core.errors import AccessError, ConfigError, ListingError
 from crpipe.core.ranges import Range
 from crpipe.core.text import NullProgress
 from crpipe.source.positions import natural_order, shown
+from crpipe.source.retries import Failure, TemporaryFailure, retry, run_concurrently
 from crpipe.source.sources import open_source
-from crpipe.source.uris import WEB, Kind, SourcePattern, host_and_path, place_of, scheme_of
+from crpipe.source.uris import (
+    FEDERATIONS,
+    WEB,
+    Kind,
+    SourcePattern,
+    host_and_path,
+    place_of,
+    scheme_of,
+    uri_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from pathlib import Path
 
     from crpipe.campaign.raw_files import Entry
@@ -186,8 +196,7 @@ class SourceFiles:
             return natural_order(read_list(pattern.list_file(None)))
         location = pattern.whole()
         if pattern.kind is Kind.RANGES and pattern.ranges_are_folders():
-            ask = (self._options, location.scheme, location.host, self._deadline)
-            return list(_ask(*ask, lambda source: source.folders(location)))
+            return asyncio.run(_walk(self._options, location, lambda _: False, self._deadline))[1]
         names: list[str] = []
 
         def collect(name: str) -> bool:
@@ -203,32 +212,58 @@ def entries_of(
     options: SourceOptions, location: RangeSource, chosen: Callable[[str], bool], deadline: Deadline
 ) -> Sequence[Entry]:
     """List the chosen files of one directory, and of those below it where the pattern says so."""
-    ask = (options, location.scheme, location.host, deadline)
-    if not location.deep:
-        return _ask(*ask, lambda source: source.entries(location, chosen))
-    return _ask(*ask, lambda source: _entries_below(source, location, chosen))
+    entries, folders = asyncio.run(_walk(options, location, chosen, deadline))
+    left_out = [repr(name) for name in folders if location.has(name)]
+    if left_out and location.scheme in {*FEDERATIONS, *WEB}:
+        deadline.say_once(f"left out, because they are directories: {', '.join(left_out[:5])}")
+    return entries
+
+
+async def _walk(
+    options: SourceOptions, top: RangeSource, chosen: Callable[[str], bool], deadline: Deadline
+) -> tuple[list[Entry], list[str]]:
+    """List the chosen files and the folders of a directory, by their paths; of a deep one all below."""
+    entries: list[Entry] = []
+    folders: list[str] = []
+    waiting = [""]
+    async with open_source(options, top.scheme, top.host, deadline) as source:
+        while waiting:
+            below = waiting.pop()
+            if below.count("/") > _DEEPEST:
+                raise ListingError(
+                    f"{top.what}: {top.folder}/{below}: {_DEEPEST} directories deep; does a link lead back? "
+                    "Remove it, or name the files in source.files"
+                )
+            path = f"{top.folder.rstrip('/')}/{below}".rstrip("/") or "/"
+            here = replace(top, folder=path) if top.deep else top
+            ask = partial(source.listing, here, partial(_is_chosen, chosen, below))
+            files, names = await _with_retries(ask, here, options, deadline)
+            entries += [replace(entry, path=f"{below}{entry.path}") for entry in files]
+            folders += [f"{below}{name}" for name in names]
+            waiting += [f"{below}{name}/" for name in names if top.deep]
+    return entries, folders
 
 
 def _is_chosen(chosen: Callable[[str], bool], below: str, name: str) -> bool:
     return chosen(f"{below}{name}")
 
 
-async def _entries_below(source: Source, top: RangeSource, chosen: Callable[[str], bool]) -> Sequence[Entry]:
-    """List the chosen files of a directory and of all below it, by their paths from there."""
-    entries: list[Entry] = []
-    waiting = [""]
-    while waiting:
-        below = waiting.pop()
-        if below.count("/") > _DEEPEST:
-            raise ListingError(
-                f"{top.what}: {top.folder}/{below}: {_DEEPEST} directories deep; does a link lead back? "
-                "Remove it, or name the files in source.files"
-            )
-        folder = replace(top, folder=f"{top.folder.rstrip('/')}/{below}".rstrip("/") or "/")
-        files = await source.entries(folder, partial(_is_chosen, chosen, below))
-        entries += [replace(entry, path=f"{below}{entry.path}") for entry in files]
-        waiting += [f"{below}{name}/" for name in await source.folders(folder)]
-    return entries
+async def _with_retries(
+    ask: Callable[[], Awaitable[Answer]], location: RangeSource, options: SourceOptions, deadline: Deadline
+) -> Answer:
+    """Ask for a directory's listing, with retries; raise ListingError, or AccessError for a refusal."""
+    try:
+        return await retry(ask, attempts=options.attempts, deadline=deadline)
+    except TemporaryFailure as error:
+        where = f"{location.what}: {uri_of(location.scheme, location.host, location.folder).rstrip('/')}"
+        if error.kind is Failure.DENIED:
+            raise AccessError(f"{where}: listing {error}; see `crpipe token`") from error
+        text = str(error) if where in str(error) else f"{where}: {error}"
+        if error.kind is Failure.MISSING:  # a directory that is not there, whenever it was asked for
+            raise ListingError(f"{text}; {location.remedy}") from None
+        lists = ", or name the files in source.files" if location.scheme in WEB else ""
+        later = f"run the same command again later, or {location.remedy}{lists}"
+        raise ListingError(f"{text}; {later}") from error
 
 
 def describe_files(
@@ -245,28 +280,26 @@ def describe_files(
         groups.setdefault(place_of(uri, key), {})[path] = uri
     entries: dict[str, Entry] = {}
 
-    async def look_up() -> None:
+    async def look_up(source: Source, item: tuple[str, str]) -> None:
+        path, uri = item
+        entries[path] = await retry(
+            lambda: source.look_up(uri, path, key), attempts=options.attempts, deadline=deadline
+        )
+
+    async def look_up_all() -> None:
         for (scheme, host), files in groups.items():
             async with open_source(options, scheme, host, deadline) as source:
-                for entry in await source.describe([*files.values()], [*files], key):
-                    entries[entry.path] = entry
+                await run_concurrently(files.items(), partial(look_up, source), options.concurrency)
 
-    asyncio.run(look_up())
+    try:
+        asyncio.run(look_up_all())
+    except TemporaryFailure as error:
+        if error.kind is Failure.DENIED:
+            raise AccessError(f"{error}; see `crpipe token`") from error
+        if error.kind is Failure.MISSING:
+            raise ListingError(f"{error}; correct {key}") from None
+        raise ListingError(f"{key}: {error}; run the same command again later") from error
     return [entries[path] for path in paths]
-
-
-def _ask(
-    options: SourceOptions,
-    scheme: str,
-    host: str,
-    deadline: Deadline,
-    question: Callable[[Source], Coroutine[Any, Any, Answer]],
-) -> Answer:
-    async def ask() -> Answer:
-        async with open_source(options, scheme, host, deadline) as source:
-            return await question(source)
-
-    return asyncio.run(ask())
 
 
 def read_list(path: Path) -> list[str]:

@@ -18,7 +18,7 @@ from crpipe.source.uris import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
 
     from crpipe.campaign.raw_files import Entry, Verification
@@ -41,14 +41,17 @@ class Copier(Protocol):
 class Source(Copier, Protocol):
     """A place that holds files which can be listed."""
 
-    async def entries(self, location: RangeSource, chosen: Callable[[str], bool]) -> Sequence[Entry]:
-        """List the chosen files of one directory; raise ListingError."""
+    async def listing(
+        self, location: RangeSource, chosen: Callable[[str], bool]
+    ) -> tuple[list[Entry], list[str]]:
+        """List the chosen files of one directory, and name the directories in it.
 
-    async def folders(self, location: RangeSource) -> Sequence[str]:
-        """Name the directories in one directory; raise ListingError."""
+        One try: raise TemporaryFailure when a retry may succeed, ListingError or AccessError when not. Ask
+        ``chosen`` once for each file, when no retry can follow.
+        """
 
-    async def describe(self, uris: Sequence[str], paths: Sequence[str], key: str) -> Sequence[Entry]:
-        """Look up size and time of files that ``key`` names; raise ListingError for the first missing one."""
+    async def look_up(self, uri: str, path: str, key: str) -> Entry:
+        """Look up size and time of a file that ``key`` names, as the entry ``path``; raise as ``listing``."""
 
     async def checksum(self, uri: str) -> tuple[int, tuple[str, str] | None]:
         """Ask for a file's size, algorithm and checksum; None where the source names none.
@@ -65,7 +68,7 @@ def open_source(
     if scheme in STORES:
         from crpipe.source.stores import FsspecSource  # noqa: PLC0415
 
-        return FsspecSource(options, scheme, host, deadline)
+        return FsspecSource(options, scheme, host)
     if scheme in REMOTE:
         from crpipe.source.pelican.source import RemoteSource  # noqa: PLC0415
 

@@ -17,11 +17,11 @@ from crpipe.core import checksums
 from crpipe.core.errors import AccessError, ChangedError, ListingError, require
 from crpipe.source.local import file_type_problem
 from crpipe.source.pelican.download import PartialFile
-from crpipe.source.retries import Deadline, Failure, TemporaryFailure, redact, retry, run_concurrently
+from crpipe.source.retries import Failure, TemporaryFailure, redact
 from crpipe.source.uris import host_and_path, uri_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
     from typing import Self
 
@@ -80,11 +80,10 @@ def named_checksum(fs: Any, scheme: str, path: str, info: Info) -> tuple[str, st
 class FsspecSource:
     """One server or bucket as a source of raw files; the library works in threads of its own."""
 
-    def __init__(self, options: SourceOptions, scheme: str, host: str, deadline: Deadline) -> None:
+    def __init__(self, options: SourceOptions, scheme: str, host: str) -> None:
         self._options = options
         self._scheme = scheme
         self._host = host
-        self._deadline = deadline
 
     async def __aenter__(self) -> Self:
         """Open the library's file system, or raise MissingExtra; nothing is connected yet."""
@@ -119,50 +118,26 @@ class FsspecSource:
         info = await asyncio.to_thread(self._info, uri)
         return int(info["size"]), await asyncio.to_thread(self._named, uri, info)
 
-    async def entries(self, location: RangeSource, chosen: Callable[[str], bool]) -> Sequence[Entry]:
-        """List the chosen files of one directory."""
-        listed = await self._listed(location)
-        files = [(name, info) for name, info in listed if info["type"] != "directory" and chosen(name)]
-        return [_entry(name, self._uri(location, name), info) for name, info in files]
+    async def listing(
+        self, location: RangeSource, chosen: Callable[[str], bool]
+    ) -> tuple[list[Entry], list[str]]:
+        """List the chosen files of one directory, and name the directories in it."""
+        uri = self._uri(location, "")
+        folder = self._path(uri).rstrip("/") or "/"
+        ask = partial(self._fs.ls, folder, detail=True)
+        listed = await asyncio.to_thread(self._ask, f"{location.what}: {uri}", ask)
+        paths = [(str(info["name"]).rstrip("/"), info) for info in listed]
+        named = [(path.rpartition("/")[2], info) for path, info in paths if path != folder]
+        files = [(name, info) for name, info in named if info["type"] != "directory" and chosen(name)]
+        folders = [name for name, info in named if info["type"] == "directory"]
+        return [_entry(name, self._uri(location, name), info) for name, info in files], folders
 
-    async def folders(self, location: RangeSource) -> Sequence[str]:
-        """Name the directories in one directory."""
-        return [name for name, info in await self._listed(location) if info["type"] == "directory"]
-
-    async def describe(self, uris: Sequence[str], paths: Sequence[str], key: str) -> Sequence[Entry]:
-        """Look up size and time of named files, several at once."""
-        entries: dict[str, Entry] = {}
-
-        async def look_up(item: tuple[str, str]) -> None:
-            uri, path = item
-            info = await self._retried(lambda: self._info(uri))
-            if info["type"] == "directory":
-                raise ListingError(f"{uri}: is a directory; correct {key}")
-            entries[path] = _entry(path, uri, info)
-
-        try:
-            await run_concurrently(zip(uris, paths, strict=True), look_up, self._options.concurrency)
-        except TemporaryFailure as error:
-            if error.kind is Failure.MISSING:
-                raise ListingError(f"{error}; correct {key}") from None
-            raise ListingError(f"{key}: {error}; run the same command again later") from error
-        return [entries[path] for path in paths]
-
-    async def _listed(self, location: RangeSource) -> list[tuple[str, Info]]:
-        where = f"{location.what}: {self._uri(location, '')}"
-        folder = self._path(self._uri(location, "")).rstrip("/") or "/"
-        try:
-            infos = await self._retried(lambda: self._ask(where, lambda: self._fs.ls(folder, detail=True)))
-        except TemporaryFailure as error:
-            later = "" if error.kind is Failure.MISSING else "run the same command again later, or "
-            raise ListingError(f"{error}; {later}{location.remedy}") from error
-        named = [(str(info["name"]).rstrip("/"), info) for info in infos]
-        return [(name.rpartition("/")[2], info) for name, info in named if name != folder]
-
-    async def _retried(self, question: Callable[[], Answer]) -> Answer:
-        return await retry(
-            lambda: asyncio.to_thread(question), attempts=self._options.attempts, deadline=self._deadline
-        )
+    async def look_up(self, uri: str, path: str, key: str) -> Entry:
+        """Look up size and time of a file."""
+        info = await asyncio.to_thread(self._info, uri)
+        if info["type"] == "directory":
+            raise ListingError(f"{uri}: is a directory; correct {key}")
+        return _entry(path, uri, info)
 
     def _copy(self, entry: Entry, part: Path) -> Verification:
         size, listed = entry.size or 0, entry.listed
@@ -233,7 +208,7 @@ class FsspecPlace(FsspecSource):
 
     def __init__(self, options: SourceOptions, to: str) -> None:
         scheme, _, rest = to.partition("://")
-        super().__init__(options, scheme, rest.partition("/")[0], Deadline(options.deadline_s, to))
+        super().__init__(options, scheme, rest.partition("/")[0])
         self._to = to.rstrip("/")
 
     async def send(self, file: Path, name: str) -> None:

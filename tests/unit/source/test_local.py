@@ -27,12 +27,11 @@ def place(tmp_path):
 
 
 def entries(place):
-    return list(asyncio.run(LocalSource().entries(place, place.has)))
+    return list(asyncio.run(LocalSource().listing(place, place.has))[0])
 
 
 def described(*paths):
-    names = [path.name for path in paths]
-    return asyncio.run(LocalSource().describe([str(path) for path in paths], names, "source.files"))
+    return [asyncio.run(LocalSource().look_up(str(path), path.name, "source.files")) for path in paths]
 
 
 def fetched(entry, part):
@@ -43,7 +42,7 @@ def test_the_chosen_files_are_listed_and_directories_are_not(place):
     found = entries(place)
     assert [entry.path for entry in found] == ["a.h5", "b.h5", "link.h5"]
     assert [entry.size for entry in found] == [4, 4, 4]
-    assert asyncio.run(LocalSource().folders(place)) == ["folder.h5"]
+    assert asyncio.run(LocalSource().listing(place, place.has))[1] == ["folder.h5"]
 
 
 def test_a_directory_that_cannot_be_listed_names_the_range_and_the_way_out(place, tmp_path):

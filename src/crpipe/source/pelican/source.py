@@ -17,11 +17,11 @@ from crpipe.source.pelican.download import DownloadError, Downloads
 from crpipe.source.pelican.tokens import Tokens
 from crpipe.source.pelican.transfer import DENIED, Renewed, Transfer, authorization, refusal, try_with_token
 from crpipe.source.pelican.webdav import parse_listing, when
-from crpipe.source.retries import AdaptiveDiskCalls, Failure, TemporaryFailure, retry, run_concurrently
-from crpipe.source.uris import FEDERATIONS, WEB, http_url, uri_of
+from crpipe.source.retries import AdaptiveDiskCalls, Failure, TemporaryFailure
+from crpipe.source.uris import FEDERATIONS, http_url, uri_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
     from typing import Self
 
@@ -43,7 +43,6 @@ class RemoteSource:
     def __init__(self, options: SourceOptions, scheme: str, host: str, deadline: Deadline) -> None:
         self._options = options
         self._scheme = scheme
-        self._deadline = deadline
         self._tokens = Tokens(options.token_file, deadline.say_once)
         # A copy in flight takes a connection for its bytes, and one for its checksum: with fewer than two for
         # each copy, small files wait for one another.
@@ -73,38 +72,19 @@ class RemoteSource:
         """Copy one file to ``part``, from where an earlier try stopped, and verify it."""
         return await self._transfer.fetch(entry, part)
 
-    async def entries(self, location: RangeSource, chosen: Callable[[str], bool]) -> Sequence[Entry]:
-        """List the chosen files of one directory; never walk, because a walk skips what it cannot list."""
-        listed = await self._listed(location)
+    async def listing(
+        self, location: RangeSource, chosen: Callable[[str], bool]
+    ) -> tuple[list[Entry], list[str]]:
+        """List one directory; never walk, because a walk skips what it cannot list."""
+        listed = await self._list(location)
         files = [file for file in listed if not file.is_folder and chosen(file.name)]
-        folders = [repr(file.name) for file in listed if file.is_folder and location.has(file.name)]
-        if folders:
-            self._deadline.say_once(f"left out, because they are directories: {', '.join(folders[:5])}")
         unknown = next((file.name for file in files if file.size is None), None)
         if unknown:
             raise ListingError(
                 f"{_where(location)}: the listing names no size for {unknown}; report it to the site"
             )
-        return [Entry(file.name, _uri(location, file.name), file.size, file.mtime) for file in files]
-
-    async def folders(self, location: RangeSource) -> Sequence[str]:
-        """Name the directories in one directory."""
-        return [file.name for file in await self._listed(location) if file.is_folder]
-
-    async def _listed(self, location: RangeSource) -> list[Listed]:
-        try:
-            return await retry(
-                lambda: self._list(location), attempts=self._options.attempts, deadline=self._deadline
-            )
-        except TemporaryFailure as error:
-            if error.kind is Failure.DENIED:
-                raise AccessError(f"{_where(location)}: listing {error}; see `crpipe token`") from error
-            if error.kind is Failure.MISSING:  # a directory that is not there, whenever it was asked for
-                raise ListingError(f"{_where(location)}: {error}; {location.remedy}") from None
-            lists = ", or name the files in source.files" if self._scheme in WEB else ""
-            raise ListingError(
-                f"{_where(location)}: {error}; run the same command again later, or {location.remedy}{lists}"
-            ) from error
+        entries = [Entry(file.name, _uri(location, file.name), file.size, file.mtime) for file in files]
+        return entries, [file.name for file in listed if file.is_folder]
 
     async def _list(self, location: RangeSource) -> list[Listed]:
         folder = location.folder
@@ -160,39 +140,20 @@ class RemoteSource:
             f"the server answers {status}", Failure.SERVER_BUSY if status in BUSY else Failure.FILE
         )
 
-    async def describe(self, uris: Sequence[str], paths: Sequence[str], key: str) -> Sequence[Entry]:
-        """Look up size and time of named files, several at once."""
-        entries: dict[str, Entry] = {}
-
-        async def look_up(item: tuple[str, str]) -> None:
-            uri, path = item
-            entries[path] = await retry(
-                lambda: self._head(uri, path), attempts=self._options.attempts, deadline=self._deadline
-            )
-
-        try:
-            await run_concurrently(zip(uris, paths, strict=True), look_up, self._options.concurrency)
-        except TemporaryFailure as error:
-            if error.kind is Failure.DENIED:
-                raise AccessError(f"{error}; see `crpipe token`") from error
-            if error.kind is Failure.MISSING:
-                raise ListingError(f"{error}; correct {key}") from None
-            raise ListingError(f"{key}: {error}; run the same command again later") from error
-        return [entries[path] for path in paths]
-
-    async def checksum(self, uri: str) -> tuple[int, tuple[str, str] | None]:
-        """Ask for the size of a file and its checksum, of the origin before a cache."""
-        entry = await self._head(uri, uri)
-        named = await self._transfer.checksum(entry)
-        return entry.size or 0, named and named[:2]
-
-    async def _head(self, uri: str, path: str) -> Entry:
+    async def look_up(self, uri: str, path: str, _key: str = "") -> Entry:
+        """Look up size and time of a file."""
         answer = await self._transfer.look_up(uri)
         if answer.status in NOT_FOUND:
             raise TemporaryFailure(f"{uri}: cannot be looked up (status {answer.status})", Failure.MISSING)
         if answer.status >= 300 or answer.length is None:  # noqa: PLR2004
             raise TemporaryFailure(f"{uri}: the server answers {answer.status} without a size")
         return Entry(path, uri, answer.length, when(answer.header("Last-Modified")))
+
+    async def checksum(self, uri: str) -> tuple[int, tuple[str, str] | None]:
+        """Ask for the size of a file and its checksum, of the origin before a cache."""
+        entry = await self.look_up(uri, uri)
+        named = await self._transfer.checksum(entry)
+        return entry.size or 0, named and named[:2]
 
 
 def _where(location: RangeSource) -> str:
