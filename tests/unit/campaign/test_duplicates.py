@@ -1,6 +1,7 @@
 """The same content in two ranges is found by plan, status and check, and not trained on unless allowed."""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -187,6 +188,13 @@ def test_a_ledger_whose_contents_were_changed_is_damaged(double):
     place = text.index('"contents": "') + len('"contents": "')
     path.write_text(text[:place] + ("B" if text[place] == "A" else "A") + text[place + 1 :])
     assert any("damaged: its bytes are not those" in each.what for each in double.check().errors)
+
+
+def test_contents_that_end_within_a_key_are_damaged(double):
+    path = double.paths.ledger(FIRST)
+    path.write_text(re.sub(r'"contents": "[^"]*"', '"contents": "AAAA"', path.read_text()))
+    with pytest.raises(DataError, match=r"damaged \(cut in a key\); `crpipe check`"):
+        find_twins(double.paths, ranges_of(double))
 
 
 def test_the_tables_that_are_compared_hold_the_group(split_once):

@@ -26,6 +26,12 @@ def test_what_is_printed_reads_back_as_the_same_configuration(tmp_path):
     assert load_config([path]) == CONFIG
 
 
+def test_an_option_that_holds_sections_is_printed_with_their_keys():
+    text = config_docs.default_yaml(load_config([REPOSITORY / "config" / "xec-demo.yaml"]))
+    tasks = next(line.strip("# ") for line in text.splitlines() if "# tasks: " in line)
+    assert yaml.safe_load(tasks)["tasks"]["energy"]["loss"] == "smooth_l1"
+
+
 def test_every_key_is_in_the_file_and_in_the_table():
     sections = ("reader", "simulator", "model")
     keys = [f"{section}.{name}" for section in sections for name, _ in flatten(CONFIG.options(section))]
