@@ -12,6 +12,7 @@ from crpipe.config.loading import load_config
 from crpipe.workflow.ahead import GALLERY, commands
 from kills import aimed, remaining
 from runs import RANGES, Campaign, wait_for
+from same_results import products
 
 DEVNULL = Path(os.devnull)  # where the check of the configuration prints to, which is no job
 
@@ -45,22 +46,15 @@ def by_jobs(raw, tmp_path_factory):
 
 
 def promised(campaign):
-    """Read what has promised bytes; the times of steps are in some figures."""
-    whole = campaign.contents()
-    assert "runs/tiny/figures/evaluation" in {name.rpartition("/")[0] for name in whole}
-    places = (
-        "results/manifests",
-        "results/ledgers",
-        "results/shards",
-        "results/outliers",
-        "results/multiplicity",
-    )
-    places += ("runs/tiny/ranges", "runs/tiny/store", "runs/tiny/evaluation", "runs/tiny/figures/evaluation")
-    kept = {
+    """Read what has promised bytes, and the figures of evaluations; the times of steps are in other ones."""
+    evaluated = {
         name: data
-        for name, data in whole.items()
-        if name.startswith(places) and not name.endswith(("metrics.jsonl", ".snakemake_timestamp"))
+        for name, data in campaign.contents().items()
+        if name.startswith(("runs/tiny/evaluation/", "runs/tiny/figures/evaluation/"))
     }
+    assert "runs/tiny/figures/evaluation" in {name.rpartition("/")[0] for name in evaluated}
+    found = products(campaign) | evaluated
+    kept = {name: data for name, data in found.items() if not name.endswith(".snakemake_timestamp")}
     assert len(kept) > 50
     return kept
 

@@ -7,11 +7,11 @@ import shutil
 
 import pytest
 
-from crpipe.campaign.split_record import LISTING
 from integration.test_crashes import mounted
 from named import READERS
 from raw_files import write_parquet
 from runs import Campaign, kill, wait_for
+from same_results import LISTINGS, products
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -92,21 +92,11 @@ def record(campaign, name=BAD):
 
 @pytest.fixture(scope="module")
 def named(good, tmp_path_factory):
-    """The campaign that names the range in ``ranges.skip`` from the beginning."""
+    """The products of the campaign that names the range in ``ranges.skip`` from the beginning."""
     campaign = good.copy(tmp_path_factory.mktemp("named") / "campaign")
     campaign.change(ranges={"skip": [BAD]})
     campaign.snakemake("all")
-    return campaign
-
-
-def same_training(campaign, named):
-    assert campaign.receipts((*KEPT, "outliers")) == named.receipts((*KEPT, "outliers"))
-    ours, theirs = campaign.contents(), named.contents()
-    made = [each for each in theirs if re.match(r"results/(ledgers|shards|outliers|multiplicity)/", each)]
-    made = [each for each in made if not each.endswith(LISTING)]
-    made += [each for each in theirs if each.endswith((".pt", "metrics.json", "predictions.parquet"))]
-    assert len(made) > 20
-    assert [each for each in made if theirs[each] != ours.get(each)] == []
+    return products(campaign, without=LISTINGS)
 
 
 @pytest.mark.parametrize("how", DAMAGES)
@@ -134,7 +124,7 @@ def test_one_command_goes_on_without_it_to_the_bytes_of_ranges_skip(damaged, nam
     code, text = run(campaign, "all")
     assert code == 0, text
     assert text.count(f"{LEFT_OUT} (1 file, ") == 3  # once it is, when the workflow begins again, at its end
-    same_training(campaign, named)
+    assert products(campaign, without=LISTINGS) == named
     receipts = campaign.receipts((*KEPT, "outliers"))
     assert [receipt["ranges"] for receipt in receipts.values()] == [*([name] for name in KEPT), []]
     about = record(campaign)
@@ -144,7 +134,7 @@ def test_one_command_goes_on_without_it_to_the_bytes_of_ranges_skip(damaged, nam
     assert f"{BAD} (1 file" in (campaign.run / "report.html").read_text()
     code, text = run(campaign, "all")
     assert (code, text.count("Nothing to be done"), text.count(LEFT_OUT)) == (0, 1, 2)
-    same_training(campaign, named)
+    assert products(campaign, without=LISTINGS) == named
 
 
 def test_stop_blocks_what_follows_after_one_job(damaged):
@@ -173,7 +163,7 @@ def test_a_head_that_is_killed_at_any_moment_changes_nothing(damaged, named):
             kill(head)
     assert record(campaign)["attempts"] == 3
     campaign.snakemake("all")
-    same_training(campaign, named)
+    assert products(campaign, without=LISTINGS) == named
 
 
 def test_one_more_than_max_skipped_stops_and_names_them_all(damaged):

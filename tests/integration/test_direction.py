@@ -3,7 +3,6 @@
 The files are simulated, in the schemas of the public sample.
 """
 
-import json
 import os
 import re
 from dataclasses import replace
@@ -14,12 +13,12 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
+from crpipe.core.files import read_json
 from crpipe.workloads.direction.layout import opening_angle, unit_vectors
 from crpipe.workloads.direction.simulator.files import kaggle_folder
 from crpipe.workloads.direction.simulator.options import NeutrinoTelescopeOptions
-from kills import check_killed_in_training
+from kills import check_killed_in_training, check_kills_change_nothing
 from outside.lab import Lab, changed
-from runs import check_kills_change_nothing
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -80,10 +79,6 @@ def finished(begun, tmp_path_factory):
     campaign = begun.copy(tmp_path_factory.mktemp("finished") / "campaign")
     campaign.snakemake("all")
     return campaign
-
-
-def read_json(path):
-    return json.loads(path.read_text())
 
 
 def ledgers(campaign):

@@ -8,7 +8,7 @@ import yaml
 
 from crpipe.config.loading import read_tree
 from integration.slurm.cluster import wait_for
-from runs import BIN, REPOSITORY, TINY, Campaign, bash, environment
+from runs import BIN, REPOSITORY, TINY, Campaign, bash
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
 BLOCKS = re.findall(r"```bash\n(.*?)```", (REPOSITORY / "docs" / "operations.md").read_text(), re.DOTALL)
@@ -22,10 +22,9 @@ def test_every_command_of_the_page_runs_as_it_stands(cluster, tmp_path):
     tree |= {"run": "default", "ranges": {"first": 0, "last": 2999, "size": 1000, "skip": []}}
     path.write_text(yaml.safe_dump(tree))
     places = os.pathsep.join(map(str, (BIN, cluster.bin, "/usr/bin", "/bin")))
-    variables = environment({"PATH": places, "TMUX_TMPDIR": str(tmp_path)})
 
     def run(block):
-        return bash(block, campaign.folder, variables)
+        return bash(block, campaign.folder, PATH=places, TMUX_TMPDIR=str(tmp_path))
 
     for block in BLOCKS:
         on_slurm = block.startswith("sbatch")

@@ -1,7 +1,6 @@
 """The files and commands of docs/xec.md, in their order, on small simulated files."""
 
 import csv
-import json
 import os
 import re
 import subprocess
@@ -11,9 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 import uproot
 
+from crpipe.core.files import read_json
 from crpipe.workloads.xec.simulator.files import write_gammas
 from crpipe.workloads.xec.simulator.options import XenonDetectorOptions
 from liquido_files import make_liquido, write_liquido
+from outside.lab import Lab
 from runs import BIN, REPOSITORY, Campaign, environment, follow
 
 pytestmark = pytest.mark.timeout(1800)
@@ -33,10 +34,6 @@ def campaign(tmp_path_factory):
     write_liquido(campaign.folder / "liquido" / "electrons.h5", *make_liquido([40, 300, 25] * 20))
     follow(BLOCKS, campaign.folder)
     return campaign.folder
-
-
-def read_json(path):
-    return json.loads(path.read_text())
 
 
 def test_blocks_that_do_not_run_here_say_why():
@@ -82,27 +79,13 @@ def test_the_regressor_starts_from_the_autoencoder(campaign):
     assert not any(name.startswith("encoder.") for name in found["missing"])
 
 
-def crpipe(campaign, *words):
-    """Run a command, which has to succeed."""
-    done = subprocess.run(
-        [BIN / "crpipe", *words],
-        cwd=campaign,
-        env=environment({}),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def test_the_inpainter_starts_from_the_autoencoder_and_is_judged_and_exported(campaign, tmp_path):
     begun_from = read_json(campaign / "runs/inpainter/init_from.json")
     assert any(name.startswith("encoder.") for name in begun_from["loaded"])
     assert begun_from["unexpected"] == []
     metrics = read_json(next((campaign / "runs/inpainter/evaluation").glob("*/metrics.json")))
     assert {"photons_mae", "neighbours_mae", "solid_angle_mae", "photons_mae_top"} <= {*metrics["values"]}
-    crpipe(campaign, *INPAINTER, "export", "--checkpoint", "latest", "--out", str(tmp_path / "model"))
+    Lab(campaign).say(*INPAINTER, "export", "--checkpoint", "latest", "--out", str(tmp_path / "model"))
     assert (tmp_path / "model" / "inpainter.onnx").exists()
 
 
@@ -146,7 +129,7 @@ def test_the_inpainter_lists_each_found_sensor_once(campaign, tmp_path):
     assert np.isnan(found["truth_npho"][dead]).all()
     assert np.isfinite(found["pred_npho"]).all()
     assert (found["mask_type"] == 0).sum() == pytest.approx(0.05 * 4760 * EVENTS, rel=0.05)
-    crpipe(campaign, *INPAINTER, *PREDICT, "measured.root", "--out", str(tmp_path / "found.parquet"))
+    Lab(campaign).say(*INPAINTER, *PREDICT, "measured.root", "--out", str(tmp_path / "found.parquet"))
     table = pq.read_table(tmp_path / "found.parquet").to_pydict()
     assert table.keys() == found.keys()
     for name in ("run_number", "sensor_id", "mask_type"):
@@ -169,19 +152,16 @@ def peak_mb(campaign, raw, out):
     return used.ru_maxrss / 1024
 
 
-@pytest.mark.parametrize("suffix", ["parquet", "root"])
-def test_many_rows_take_no_more_memory_than_few(campaign, tmp_path, suffix):
+def test_many_rows_take_no_more_memory_than_few(campaign, tmp_path):
     """The larger file has 137 MB more of items, and 549,000 more rows."""
-    files, out = {}, tmp_path / f"found.{suffix}"
+    files, out = {}, tmp_path / "found.parquet"
     for number, events in ((6, 600), (7, 2400)):  # both more than a block of the reader
         files[events] = campaign / f"gammas_{number:06}.root"
-        if not files[events].exists():
-            write_gammas(XenonDetectorOptions(events_per_file=events), 1, number, files[events])
+        write_gammas(XenonDetectorOptions(events_per_file=events), 1, number, files[events])
     few = peak_mb(campaign, files[600], out)
     # Threads that wait for a busy core hold a block longer: the same file takes up to 40 MB more, or less.
     assert any(peak_mb(campaign, files[2400], out) - few < 50 for _ in range(2))
-    if suffix == "parquet":
-        assert pq.read_metadata(out).num_rows > 700_000
+    assert pq.read_metadata(out).num_rows > 700_000
 
 
 def test_each_measured_event_is_predicted_once(campaign):
@@ -199,7 +179,7 @@ def test_four_runs_at_the_same_time_share_the_shards_and_change_none(campaign):
     assert len({path.read_bytes() for path in checkpoints}) == 4
     assert len(list(campaign.glob(f"runs/rate-*/evaluation/{LINK}/metrics.json"))) == 2
     assert (campaign / "rates.svg").stat().st_size > 0
-    crpipe(campaign, "--config", "gammas.yaml", "check")
+    Lab(campaign).say("--config", "gammas.yaml", "check")
 
 
 def test_the_files_of_liquido_are_split(campaign):

@@ -2,11 +2,10 @@
 
 import json
 import shlex
-import subprocess
 
 import pytest
 
-from runs import BIN, LINKS, RANGES, environment
+from runs import BIN, LINKS, RANGES
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -18,16 +17,8 @@ def test_a_fork_goes_on_after_a_finished_link_and_trains_to_the_end(finished, tm
     assert done.returncode == 0, done.stderr
     command = done.stdout.splitlines()[-1]
     assert command == "snakemake --configfile config/tiny.yaml slower.yaml"
-    done = subprocess.run(
-        [BIN / "snakemake", "train_outliers", *shlex.split(command)[1:]],
-        cwd=campaign.folder,
-        env=environment({}),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
+    done = campaign.process(BIN / "snakemake", "train_outliers", *shlex.split(command)[1:])
+    assert done.returncode == 0, done.stdout + done.stderr
     receipts = [
         {path.stem: json.loads(path.read_text()) for path in sorted((run / "ranges").glob("*.json"))}
         for run in (campaign.run, campaign.folder / "runs" / "slower")

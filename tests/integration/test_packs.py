@@ -18,6 +18,7 @@ import pytest
 from crpipe.core.paths import Paths
 from runs import BIN, RANGES, REPOSITORY, Campaign, environment, follow
 from s3_server import S3Server
+from same_results import products
 
 pytestmark = pytest.mark.timeout(900)
 FIRST = RANGES[0]
@@ -27,17 +28,10 @@ PATHS = Paths(Path("results"), Path("runs"), "tiny")
 
 @pytest.fixture(scope="module")
 def whole(split, tmp_path_factory):
-    """The first link of a campaign, trained beside its shards."""
+    """The products of a campaign whose first link was trained beside its shards."""
     campaign = split.copy(tmp_path_factory.mktemp("whole") / "campaign")
     assert campaign.crpipe("train", FIRST).returncode == 0
-    return results(campaign)
-
-
-def results(campaign):
-    folder = campaign.run / "store" / FIRST
-    return {path.name: path.read_bytes() for path in folder.glob("checkpoint-*.pt")}, (
-        campaign.run / "ranges" / f"{FIRST}.json"
-    ).read_bytes()
+    return products(campaign)
 
 
 def test_the_commands_of_the_page_train_a_link(split, whole, tmp_path, monkeypatch):
@@ -46,7 +40,7 @@ def test_the_commands_of_the_page_train_a_link(split, whole, tmp_path, monkeypat
     block = re.search(r"^```bash\n(crpipe pack .*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)[1]
     (campaign.folder / "crpipe.yaml").write_text((campaign.folder / "config" / "tiny.yaml").read_text())
     follow([("bash", block.replace("0000000-0000999", FIRST))], campaign.folder)
-    assert results(campaign) == whole
+    assert products(campaign) == whole
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may hide network and files")
@@ -68,7 +62,7 @@ def test_a_pack_needs_no_network_no_home_no_rights_and_no_campaign(split, whole,
         assert sorted(path.name for path in Path(node).iterdir()) == ["in.tar", "out.tar"]
         done = campaign.crpipe("unpack", f"{node}/out.tar")
         assert done.returncode == 0, done.stderr
-    assert results(campaign) == whole
+    assert products(campaign) == whole
 
 
 def on_node(node, *, stop=False):
@@ -99,7 +93,7 @@ def test_the_script_of_a_node_passes_signals_and_exit_codes_on(split, whole, tmp
     assert code == 0, said
     done = campaign.crpipe("unpack", nodes[1] / place / f"{FIRST}.out.tar")
     assert done.returncode == 0, done.stderr
-    assert results(campaign) == whole
+    assert products(campaign) == whole
 
 
 def test_the_script_of_a_node_splits_a_range(split, tmp_path):
@@ -117,29 +111,17 @@ def test_the_script_of_a_node_splits_a_range(split, tmp_path):
         assert done.returncode == exit_code, done.stderr
 
 
-SAME = ("shards", "outliers", "multiplicity", "ledgers", "manifests", "store", "ranges")
-
-
-def same_files(campaign):
-    """Read the products; metrics have times, and slices are of packs alone."""
-    return {
-        name: data
-        for name, data in campaign.contents().items()
-        if {*Path(name).parts} & {*SAME} and not name.endswith(".jsonl")
-    }
-
-
 def test_a_campaign_in_packs_ends_in_the_same_bytes(begun, finished):
     """Every rule of packs, and again after a product is lost; nothing is left to do, and no pack is left."""
     configuration = begun.folder / "config" / "tiny.yaml"
     configuration.write_text(configuration.read_text() + "\npacks: true\n")
     begun.snakemake("--cores 2")
-    assert same_files(begun) == same_files(finished)
+    assert products(begun) == products(finished)
     assert list(begun.folder.rglob("*.tar")) == []
     assert begun.jobs("--cores 2") == {}
     (begun.run / "ranges" / f"{FIRST}.json").unlink()
     begun.snakemake("--cores 2")
-    assert same_files(begun) == same_files(finished)
+    assert products(begun) == products(finished)
     starts = [row for row in begun.journal() if (row["what"], row.get("verb")) == ("start", "train")]
     adopted = [row for row in starts if row["range"] == FIRST]
     assert len(adopted) == 2
@@ -213,7 +195,7 @@ def test_jobs_that_share_nothing_but_a_bucket_end_in_the_same_bytes(apart, finis
     finally:
         lost.set()
         killer.join()
-    assert same_files(campaign) == same_files(finished)
+    assert products(campaign) == products(finished)
     rows = [json.loads(line) for line in next(campaign.run.rglob("slices.jsonl")).read_text().splitlines()]
     assert [row["stopped"] == "" for row in rows] == [False, True]
     assert rows[1]["from_step"] == rows[0]["to_step"] > 0

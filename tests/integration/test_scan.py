@@ -27,16 +27,9 @@ WORDS += ("--set", "train.monitor=multiplicity/loss")
 
 
 def scan_of(campaign, *words):
-    """Run a scan to its end; return the process, its output in ``stdout``."""
-    return subprocess.run(
-        [BIN / "crpipe", *WORDS, "scan", "scan.yaml", *words],
-        cwd=campaign.folder,
-        env=environment({}),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+    """Run a scan to its end; return its exit code and what it printed."""
+    done = campaign.process(BIN / "crpipe", *WORDS, "scan", "scan.yaml", *words)
+    return done.returncode, done.stdout + done.stderr
 
 
 @contextmanager
@@ -89,22 +82,23 @@ def test_a_killed_scan_ends_in_the_bytes_of_runs_made_alone(tmp_path):
     before = (campaign.results / "journal.jsonl").read_bytes()
     trained = attempts(campaign, "tiny-small")
 
-    done = scan_of(campaign, "train_all", "--cores", "1")
-    assert done.returncode == 65, done.stdout  # that of the one run that failed
-    assert "1 of 4 runs failed: tiny-broken (exit code " in done.stdout
-    assert "nowhere.pt does not exist" in done.stdout
+    code, said = scan_of(campaign, "train_all", "--cores", "1")
+    assert code == 65, said  # that of the one run that failed
+    assert "1 of 4 runs failed: tiny-broken (exit code " in said
+    assert "nowhere.pt does not exist" in said
     assert (campaign.results / "journal.jsonl").read_bytes() == before  # the data of all were made once
     assert attempts(campaign, "tiny-small") == trained
 
     alone = Campaign.begin(tmp_path / "alone")
     for name, words in ALONE.items():
         command = [BIN / "crpipe", *WORDS, *words, "--set", f"run={name}", "run", "train_all", "--cores", "1"]
-        subprocess.run(command, cwd=alone.folder, env=environment({}), check=True)
+        done = alone.process(*command)
+        assert done.returncode == 0, done.stderr
         theirs = receipts(alone, name)
         assert len(theirs) == 2
         assert receipts(campaign, f"tiny-{name}") == theirs
 
-    lines = scan_of(campaign, "--summary", "--figure", "scan.svg").stdout.splitlines()
+    lines = scan_of(campaign, "--summary", "--figure", "scan.svg")[1].splitlines()
     assert lines[0] == "ranked by best validation/multiplicity/loss, lower is better"
     assert [line.split()[0] for line in lines[2:6]] == ["1", "2", "3", "-"]
     assert {line.split()[1] for line in lines[2:5]} == {f"tiny-{name}" for name in ALONE}

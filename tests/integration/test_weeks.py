@@ -1,6 +1,5 @@
 """What a campaign of weeks needs: retention, a copy that goes on elsewhere, two runs on one data set."""
 
-import os
 import re
 import shutil
 import time
@@ -10,7 +9,6 @@ import yaml
 
 from crpipe.config.loading import read_tree
 from runs import (
-    BIN,
     LINKS,
     RANGES,
     REPOSITORY,
@@ -18,7 +16,6 @@ from runs import (
     Campaign,
     bash,
     children,
-    environment,
     job_of,
     kill,
     wait_for,
@@ -28,19 +25,13 @@ pytestmark = pytest.mark.timeout(900)
 PAGE = (REPOSITORY / "docs" / "weeks.md").read_text()
 
 
-def checkpoints(campaign, links=LINKS):
-    """Return the bytes of the checkpoints by link, without those of deleted ones."""
-    found = {link: sorted((campaign.run / "store" / link).glob("checkpoint-*.pt")) for link in links}
-    return {link: paths[0].read_bytes() for link, paths in found.items() if paths}
-
-
 def test_after_clean_the_same_command_does_nothing_and_nothing_is_trained_again(finished, tmp_path):
     campaign = finished.copy(tmp_path / "campaign")
     campaign.change(train={"keep_links": 1})
     done = campaign.crpipe("clean", "--yes")
     assert done.returncode == 0, done.stderr
     assert "1 file deleted" in done.stdout
-    assert list(checkpoints(campaign)) == list(LINKS[1:])
+    assert campaign.checkpoints().keys() == {*LINKS[1:]}
     assert "Nothing to be done" in campaign.snakemake().stdout
     done = campaign.crpipe("check")
     assert done.returncode == 0, done.stdout
@@ -49,7 +40,7 @@ def test_after_clean_the_same_command_does_nothing_and_nothing_is_trained_again(
     shutil.rmtree(campaign.results / "shards" / RANGES[0])
     campaign.snakemake(f"results/shards/{RANGES[0]}/manifest.json train_all")
     assert campaign.receipts() == finished.receipts()
-    assert list(checkpoints(campaign)) == list(LINKS[1:])
+    assert campaign.checkpoints().keys() == {*LINKS[1:]}
     log = (campaign.run / "logs" / "train" / f"{RANGES[0]}.log").read_text()
     assert "already trained; `crpipe clean` deleted its checkpoint" in log
     assert "Nothing to be done" in campaign.snakemake("train_all").stdout
@@ -75,7 +66,7 @@ def test_a_synced_run_goes_on_in_an_empty_directory_and_ends_in_the_same_bytes(f
     assert list((found.run / "store" / RANGES[1]).glob("snapshot-*.pt"))
     found.snakemake("outliers_consolidated train_all")
     assert found.crpipe("check").returncode == 0
-    assert checkpoints(found, RANGES) == checkpoints(finished, RANGES)
+    assert found.checkpoints() == {link: finished.checkpoints()[link] for link in RANGES}
     logs = [path.read_text() for path in (found.run / "logs" / "train").glob("*.log")]
     assert any("resume" in log for log in logs)  # of its own job, or of the one before it
     assert "already trained" in (found.run / "logs" / "train" / f"{RANGES[0]}.log").read_text()
@@ -91,7 +82,7 @@ def test_two_runs_on_the_same_results_at_the_same_time_end_as_alone(finished, sp
         heads = [first.wait(), other.wait()]
     assert heads == [0, 0], "\n".join((campaign.folder / "head.log").read_text() for campaign in both)
     for campaign in both:
-        assert checkpoints(campaign, RANGES) == checkpoints(finished, RANGES)
+        assert campaign.checkpoints() == {link: finished.checkpoints()[link] for link in RANGES}
     begun = [campaign.times("start", "train")[RANGES[0]] for campaign in both]
     ended = [campaign.times("finished", "train")[RANGES[-1]] for campaign in both]
     assert max(begun) < min(ended)
@@ -103,11 +94,9 @@ def test_every_command_of_the_page_runs_as_it_stands(finished, tmp_path):
     default.write_text(yaml.safe_dump(read_tree([default, TINY])[0]))
     (example,) = re.findall(r"```yaml\n(# crpipe.yaml.*?)```", PAGE, re.DOTALL)
     (campaign.folder / "crpipe.yaml").write_text(example.replace("/backup/crpipe", str(tmp_path / "second")))
-    places = os.pathsep.join((str(BIN), "/usr/bin", "/bin"))
-    variables = environment({"PATH": places, "TMUX_TMPDIR": str(tmp_path)})
 
     def run(block):
-        return bash(block, campaign.folder, variables)
+        return bash(block, campaign.folder, TMUX_TMPDIR=str(tmp_path))
 
     for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL):
         here = block.replace("/backup/crpipe", str(tmp_path / "second"))
@@ -118,7 +107,7 @@ def test_every_command_of_the_page_runs_as_it_stands(finished, tmp_path):
             while run("tmux list-sessions").returncode == 0:
                 assert time.monotonic() < deadline, "workflow and sync of a finished run end by themselves"
                 time.sleep(0.2)
-    assert list(checkpoints(campaign)) == list(LINKS[1:])  # the page keeps three
+    assert campaign.checkpoints().keys() == {*LINKS[1:]}  # the page keeps three
     elsewhere = Campaign(tmp_path / "elsewhere")
     assert elsewhere.receipts() == finished.receipts()
-    assert checkpoints(elsewhere) == checkpoints(campaign)
+    assert elsewhere.checkpoints() == campaign.checkpoints()

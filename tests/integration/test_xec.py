@@ -3,7 +3,6 @@
 The files are simulated, in the branches of the real ones.
 """
 
-import json
 import os
 import re
 
@@ -12,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 import uproot
 
+from crpipe.core.files import read_json
 from crpipe.workloads.xec.sensors import write_sensor_map
 from crpipe.workloads.xec.simulator.files import write_gammas
 from crpipe.workloads.xec.simulator.options import XenonDetectorOptions
-from kills import check_killed_in_training
+from kills import check_killed_in_training, check_kills_change_nothing
 from outside.lab import Lab
-from runs import check_kills_change_nothing
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -101,10 +100,6 @@ def finished(begun, tmp_path_factory):
     campaign = begun.copy(tmp_path_factory.mktemp("finished") / "campaign")
     campaign.snakemake("all")
     return campaign
-
-
-def read_json(path):
-    return json.loads(path.read_text())
 
 
 def truth_of(campaign, numbers):

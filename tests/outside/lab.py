@@ -4,14 +4,13 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
-from runs import BIN, REPOSITORY, Campaign, environment
+from runs import BIN, REPOSITORY, Campaign
 
 PACKAGES = Path(__file__).parent / "packages"  # only the processes of a campaign look here
 WORDS_OF_OTHERS = re.compile(r"muon|bundle|primar|shower|pulse|sensor", re.IGNORECASE)
@@ -101,22 +100,6 @@ class Lab(Campaign):
 
     def python(self, *words, **variables):
         return self.process(sys.executable, *words, **variables)
-
-    def process(self, *words, **variables):
-        return subprocess.run(
-            words,
-            cwd=self.folder,
-            env=environment(self.variables | variables),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-    def say(self, *words):
-        """Return what a crpipe command prints; it has to succeed."""
-        done = self.crpipe(*words)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
 
 
 def changed(settings, **keys):

@@ -11,6 +11,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
+from crpipe.core.files import read_json
 from outside.lab import HITS, RANGES, TILES, WORDS_OF_OTHERS, Lab
 from runs import REPOSITORY
 
@@ -50,10 +51,6 @@ def finished(request):
 def kind(finished):
     """Which of the two campaigns this is."""
     return "hits" if (finished.folder / "raw").exists() else "tiles"
-
-
-def read_json(path):
-    return json.loads(path.read_text())
 
 
 def read_csv(path):

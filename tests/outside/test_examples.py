@@ -132,8 +132,6 @@ def test_showers_are_generated_and_judged_beside_a_second_simulation(calo):
     assert made.num_rows == 2
 
 
-@pytest.mark.parametrize("name", ["jets", "calo"])
-def test_the_tests_of_the_contract_pass(name, request):
-    lab = request.getfixturevalue(name)
-    done = lab.python(*SUITE, "--crpipe-config", "crpipe.yaml")
+def test_the_tests_of_the_contract_pass(calo):
+    done = calo.python(*SUITE, "--crpipe-config", "crpipe.yaml")
     assert done.returncode == 0, done.stdout[-3000:]

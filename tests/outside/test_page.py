@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import subprocess
 
 import pyarrow.parquet as pq
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from crpipe.author import Workload
 from crpipe.inference.members import OPTIONAL, members_of
 from crpipe.train.workload import WORKLOAD_MEMBERS
-from runs import BIN, REPOSITORY, environment
+from runs import REPOSITORY, bash
 
 PAGE = REPOSITORY / "docs" / "workload.md"
 BLOCK = re.compile(r"^```(python|yaml|bash)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -56,16 +55,7 @@ def test_the_page_is_short_and_names_every_member():
 
 def run(commands, folder):
     """Run one block of commands in a shell of its own; return what it printed."""
-    plain = environment({})
-    done = subprocess.run(
-        ["/bin/bash", "-e", "-u", "-c", commands],
-        cwd=folder,
-        env={**plain, "PATH": f"{BIN}:{plain['PATH']}"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+    done = bash(commands, folder)
     assert done.returncode == 0, done.stdout
     return done.stdout
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import psutil
 
 from file_ops import FileOps
-from runs import BIN, JOBS_ALONE, children, environment, verb_of, wait_for
-from same_results import same_result
+from runs import BIN, JOBS_ALONE, children, environment, job_of, kill, verb_of, wait_for
+from same_results import LISTINGS, products, same_result
 
 SMALL_FILES = Path(__file__).with_name("small_files")
 WHO = ("head", "job", "worker", "group")
@@ -308,6 +308,51 @@ def check_killed_in_training(finished, folder):
     ours, theirs = campaign.checkpoints(), finished.checkpoints()
     assert len(ours) > 1
     assert ours == {link: theirs[link] for link in ours}
+
+
+def caught_after(process, seconds):
+    """Stop a process where it stands after some time; return whether it was still alive."""
+    with suppress(psutil.TimeoutExpired):
+        process.wait(seconds)
+    try:
+        process.suspend()
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def check_kills_change_nothing(begun, finished, folder, kills, seed):
+    """Kill a copy of a campaign that has begun; its files must be those of the one that nobody killed."""
+    campaign = begun.copy(folder)
+    killed = kill_at_random(campaign, JOBS_ALONE, kills, random.Random(seed))
+    assert killed.total() == sum(kills.values())
+    assert set(killed) == {"head", "job"}
+    campaign.snakemake("all")
+    assert products(campaign, without=LISTINGS) == products(finished, without=LISTINGS)
+
+
+def kill_at_random(campaign, words, kills, choice):
+    """Kill jobs of each verb as often as ``kills`` says, or the workflow; count what was killed.
+
+    One job at a time must run (``--cores 1``): none is born and done while another one is watched.
+    """
+    left, killed = Counter(kills), Counter()
+    while left.total():
+        with campaign.running(words) as head:
+            while job := wait_for(lambda head=head: job_of(head, +left), head):
+                verb = verb_of(job)
+                left[verb] -= 1
+                caught = caught_after(job, choice.uniform(0, 2.5 if verb == "train" else 0.8))
+                # A job that got away is done: then the workflow dies, before it starts the next one.
+                victim = choice.choice([head, job]) if caught else head
+                kill(victim)
+                kill(job)
+                killed["head" if victim is head else "job"] += 1
+                if victim is head:
+                    break
+            head.wait()
+        assert head.returncode or not left.total(), f"the campaign ended, and these never ran: {+left}"
+    return killed
 
 
 def check_nothing_was_lost(campaign, finished):

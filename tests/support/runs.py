@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import re
 import shlex
 import shutil
@@ -10,16 +9,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 import yaml
-
-from crpipe.campaign.split_record import LISTING
-from crpipe.core.paths import FINISHED
 
 REPOSITORY = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -106,10 +101,20 @@ class Campaign:
 
     def crpipe(self, *words):
         files = ("--config", "config/config.yaml", "--config", "config/tiny.yaml")
+        return self.process(BIN / "crpipe", *files, *words)
+
+    def say(self, *words):
+        """Return what a crpipe command prints; it has to succeed."""
+        done = self.crpipe(*words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def process(self, *words, **variables):
+        """Run any command in the folder, with more variables; return the finished process."""
         return subprocess.run(
-            [BIN / "crpipe", *files, *words],
+            words,
             cwd=self.folder,
-            env=environment(self.variables),
+            env=environment(self.variables | variables),
             capture_output=True,
             text=True,
             check=False,
@@ -173,21 +178,21 @@ def follow(blocks, folder):
 
     blocks: (kind, text); the first line of a file is a comment with its name.
     """
-    variables = environment({"PATH": os.pathsep.join(map(str, (BIN, "/usr/bin", "/bin")))})
     for kind, block in blocks:
         if kind == "bash":
-            done = bash(block, folder, variables)
+            done = bash(block, folder)
             assert done.returncode == 0, f"{block}\n{done.stdout}"
         else:
             (folder / re.match(r"# (\S+)\n", block)[1]).write_text(block)
 
 
-def bash(block, folder, variables):
+def bash(block, folder, **variables):
     """Run the commands of a page as they are written; return the process, its output in ``stdout``."""
+    places = os.pathsep.join(map(str, (BIN, "/usr/bin", "/bin")))
     return subprocess.run(
         ["bash", "-euo", "pipefail", "-c", block],
         cwd=folder,
-        env=variables,
+        env=environment({"PATH": places, **variables}),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -256,62 +261,3 @@ def wait_for(condition, head, seconds=500.0):
 def job_of(head, verbs):
     """Find a running job of one of several verbs."""
     return next((process for process in children(head) if verb_of(process) in verbs), None)
-
-
-def caught_after(process, seconds):
-    """Stop a process where it stands after some time; return whether it was still alive."""
-    with suppress(psutil.TimeoutExpired):
-        process.wait(seconds)
-    try:
-        process.suspend()
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def check_kills_change_nothing(begun, finished, folder, kills, seed):
-    """Kill a copy of a campaign that has begun; its files must be those of the one that nobody killed."""
-    campaign = begun.copy(folder)
-    killed = kill_at_random(campaign, JOBS_ALONE, kills, random.Random(seed))
-    assert killed.total() == sum(kills.values())
-    assert set(killed) == {"head", "job"}
-    check_same_bytes(campaign, finished)
-
-
-def check_same_bytes(campaign, finished):
-    """Run a campaign that was killed to its end; its files must be those of the one that nobody killed."""
-    campaign.snakemake("all")
-    assert campaign.checkpoints() == finished.checkpoints()
-    ours, theirs = campaign.contents(), finished.contents()
-    made = [name for name in theirs if re.match("results/(ledgers|shards|outliers|multiplicity)/", name)]
-    made = [
-        name for name in made if not name.endswith(f"{FINISHED}/{LISTING}")
-    ]  # has the folder's URIs and times
-    made += [name for name in theirs if name.endswith(("metrics.json", "predictions.parquet", ".best.json"))]
-    assert len(made) > 10
-    changed = [name for name in made if theirs[name] != ours.get(name)]
-    assert not changed, changed
-
-
-def kill_at_random(campaign, words, kills, choice):
-    """Kill jobs of each verb as often as ``kills`` says, or the workflow; count what was killed.
-
-    One job at a time must run (``--cores 1``): none is born and done while another one is watched.
-    """
-    left, killed = Counter(kills), Counter()
-    while left.total():
-        with campaign.running(words) as head:
-            while job := wait_for(lambda head=head: job_of(head, +left), head):
-                verb = verb_of(job)
-                left[verb] -= 1
-                caught = caught_after(job, choice.uniform(0, 2.5 if verb == "train" else 0.8))
-                # A job that got away is done: then the workflow dies, before it starts the next one.
-                victim = choice.choice([head, job]) if caught else head
-                kill(victim)
-                kill(job)
-                killed["head" if victim is head else "job"] += 1
-                if victim is head:
-                    break
-            head.wait()
-        assert head.returncode or not left.total(), f"the campaign ended, and these never ran: {+left}"
-    return killed

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
+import runs
 from crpipe.campaign.raw_files import read_manifest
 from crpipe.config.loading import validate
 from crpipe.core.ranges import Range
@@ -99,6 +101,12 @@ class Campaign:
             list_range(opened(config), str(NAME), NullProgress())
         stage_range(opened(config), str(NAME), self)
         return pq.read_table(config.paths().staged(str(NAME))).to_pylist()
+
+    def crpipe(self, *words, **variables):
+        """Run a verb in a process of its own."""
+        path = self.folder / "config.yaml"
+        path.write_text(yaml.safe_dump(self.config().model_dump(mode="json")))
+        return runs.Campaign(self.folder).process(runs.BIN / "crpipe", "-c", path, *words, **variables)
 
     @property
     def raw(self):

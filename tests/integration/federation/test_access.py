@@ -1,32 +1,18 @@
 """What `crpipe token` tells, against a real director and issuer."""
 
-import os
 import subprocess
 import sys
 from dataclasses import replace
 
 import pytest
-import yaml
 
 from crpipe.source.pelican.login import check_access
 
 pytestmark = pytest.mark.federation
 
 
-def crpipe(campaign, *arguments, **environment):
-    path = campaign.folder / "config.yaml"
-    path.write_text(yaml.safe_dump(campaign.config().model_dump(mode="json")))
-    return subprocess.run(
-        [sys.executable, "-c", "from crpipe.cli.app import main; main()", "-c", str(path), *arguments],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 def test_a_good_token_is_shown_without_its_text(campaign):
-    shown = crpipe(campaign, "token")
+    shown = campaign.crpipe("token")
     assert shown.returncode == 0
     assert "needs       storage.read:/data/sim/testing" in shown.stdout
     assert f"token from  source.token_file ({campaign.token_file})" in shown.stdout
@@ -48,7 +34,7 @@ def test_a_good_token_is_shown_without_its_text(campaign):
 )
 def test_a_useless_token_is_a_problem_and_an_exit_code(campaign, scope, lifetime_s, problem):
     campaign.give_token(scope, lifetime_s)
-    shown = crpipe(campaign, "token")
+    shown = campaign.crpipe("token")
     assert shown.returncode == 77
     assert problem in shown.stderr
 
@@ -76,13 +62,13 @@ def test_sources_that_need_no_token_say_so(campaign, federation):
 def test_logging_in_gets_a_token_and_later_renews_it_without_a_browser(campaign, tmp_path):
     pytest.importorskip("rest_tools", reason="pip install 'crpipe[icecube]'")
     campaign.token_file.unlink()
-    first = crpipe(campaign, "token", "--login", XDG_CONFIG_HOME=str(tmp_path / "home"))
+    first = campaign.crpipe("token", "--login", XDG_CONFIG_HOME=str(tmp_path / "home"))
     assert first.returncode == 0, first.stderr
     assert "LOOP-BACK" in first.stdout
     token = campaign.token_file.read_text()
     kept = next((tmp_path / "home" / "crpipe").iterdir())
     assert {path.stat().st_mode & 0o777 for path in (kept, campaign.token_file)} == {0o600}
-    second = crpipe(campaign, "token", "--login", XDG_CONFIG_HOME=str(tmp_path / "home"))
+    second = campaign.crpipe("token", "--login", XDG_CONFIG_HOME=str(tmp_path / "home"))
     assert second.returncode == 0
     assert "LOOP-BACK" not in second.stdout
     assert campaign.token_file.read_text() != token
@@ -97,6 +83,6 @@ def test_without_the_optional_extra_the_install_command_is_told(campaign):
         == 0
     ):
         pytest.skip("wipac-rest-tools is installed")
-    shown = crpipe(campaign, "token", "--login")
+    shown = campaign.crpipe("token", "--login")
     assert shown.returncode == 2
     assert "pip install 'crpipe[icecube]'" in shown.stderr

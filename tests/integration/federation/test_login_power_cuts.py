@@ -2,11 +2,9 @@
 
 import os
 import re
-import subprocess
 import sys
 
 import pytest
-import yaml
 
 from power_cut import WAYS, chosen, cuts, made
 
@@ -19,17 +17,8 @@ ACCESS, REFRESH = re.compile(r"[\w-]+\.[\w-]+\.[\w-]+"), re.compile(r"[0-9a-f-]{
 
 def crpipe(campaign, home, *words, **variables):
     """Run a verb with all tokens below ``home``."""
-    settings = campaign.config().model_dump(mode="json")
-    settings["source"]["token_file"] = str(home / "tokens" / "access")
-    path = campaign.folder / "config.yaml"
-    path.write_text(yaml.safe_dump(settings))
-    return subprocess.run(
-        [sys.executable, "-m", "crpipe", "-c", str(path), *words],
-        env={**os.environ, "XDG_CONFIG_HOME": str(home / "config"), **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    campaign.source["token_file"] = str(home / "tokens" / "access")
+    return campaign.crpipe(*words, XDG_CONFIG_HOME=str(home / "config"), **variables)
 
 
 def tokens_in(home):

@@ -16,7 +16,6 @@ from runs import Campaign
 
 # The profile as it is, but for how often one asks: tests are short of time.
 HTCONDOR = "--profile htcondor --seconds-between-status-checks 2 --latency-wait 5"
-MADE = re.compile(r"results/(ledgers|shards|outliers|multiplicity)/|runs/tiny/(ranges/|store/.*\bcheckpoint)")
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class PoolCampaign(Campaign):
         shutil.copytree(self.folder, folder, symlinks=True)
         return owned(PoolCampaign(folder, {**self.variables, **variables}, self.pool))
 
-    def process(self, head):
+    def head_inside(self, head):
         """Return the head itself, which ``head`` has started within the pool."""
         return wait_for(lambda: psutil.Process(head.pid).children(), "the head runs", 10)[0]
 
@@ -67,11 +66,6 @@ def evict(campaign, times, seed):
         campaign.pool.call("condor_vacate_job", *how, choice.choice(running), check=False)
         tried += 1
         assert tried < 5 * times, "jobs end before they are evicted"
-
-
-def products(campaign):
-    """Read every file of shards, ledgers, receipts and checkpoints."""
-    return {name: data for name, data in campaign.contents().items() if MADE.search(name)}
 
 
 def in_training(campaign, name, seconds=120):

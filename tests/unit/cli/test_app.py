@@ -129,8 +129,11 @@ LOOKING = [
 ]
 
 
-@pytest.mark.parametrize("words", LOOKING, ids=" ".join)
-@pytest.mark.parametrize("configured", ["crpipe.yaml", "config/config.yaml", ""])
+@pytest.mark.parametrize(
+    ("words", "configured"),
+    [(words, "crpipe.yaml") for words in LOOKING]
+    + [([verb], way) for verb in ("status", "check", "sync") for way in ("config/config.yaml", "")],
+)
 def test_a_folder_without_a_campaign_is_refused_with_the_nearest_one(
     crpipe, tmp_path, monkeypatch, words, configured
 ):

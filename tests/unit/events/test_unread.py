@@ -46,7 +46,7 @@ def outcomes(tmp_path, folder, number, operation):
 
 
 @pytest.mark.parametrize("operation", ["read", "open"])
-@pytest.mark.parametrize("number", [5, 12, 24, 110])  # EIO, ENOMEM, EMFILE, ETIMEDOUT
+@pytest.mark.parametrize("number", [5, 12])  # EIO, ENOMEM
 def test_each_failed_read_of_a_shard_is_an_error_of_the_machine(tmp_path, write_shards, number, operation):
     *failed, last = outcomes(tmp_path, write_shards(tmp_path, [[[2, 0, 3]]]), number, operation)
     assert len(failed) > 2
