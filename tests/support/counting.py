@@ -24,6 +24,11 @@ class CountingOptions(BaseModel):
     repeats: int = Field(1, json_schema_extra={"scope": "site"})
 
 
+# Options are found by the name of what they are of.
+ShowingOptions = ListingOptions = EchoOptions = CountingOptions
+GivenOptions = ClassifiedOptions = NeedsPlacesOptions = CountingOptions
+
+
 class Counting:
     """Predicts the number of items of each event, and the sum of their first column."""
 
@@ -58,10 +63,6 @@ class Counting:
         return {"error": np.abs(wrong).mean(), "rare": np.nan, "own": 3.0, "items": len(truth.items)}
 
 
-class ShowingOptions(CountingOptions):
-    pass
-
-
 class Showing(Counting):
     """Looks at the events with the most items, the largest first."""
 
@@ -76,10 +77,6 @@ class Showing(Counting):
     def show(self, model, events, prediction, folder):
         (folder / "display.svg").write_text("<svg/>")
         return type(self).look(model, events, prediction)
-
-
-class ListingOptions(CountingOptions):
-    pass
 
 
 class Listing(Counting):
@@ -99,10 +96,6 @@ class Listing(Counting):
 
     def score(self, truth, prediction, folder):
         return {"values": sum(map(len, prediction["values"]))}
-
-
-class EchoOptions(CountingOptions):
-    pass
 
 
 class Echo(Counting):
@@ -127,10 +120,6 @@ class Echo(Counting):
         return Events(events.columns, multiplicity.astype(np.uint32), items)
 
 
-class GivenOptions(CountingOptions):
-    pass
-
-
 class Given(Echo):
     """Is judged with the true multiplicities, too."""
 
@@ -139,10 +128,6 @@ class Given(Echo):
             "given": float(np.array_equal(truth.items, prediction.items)),
             "counts": float(np.array_equal(truth.multiplicity, prediction.multiplicity)),
         }
-
-
-class ClassifiedOptions(CountingOptions):
-    pass
 
 
 class Classified(Echo):
@@ -154,10 +139,6 @@ class Classified(Echo):
         real = np.arange(len(event)) < len(truth)
         rows = LabelledRows(energies[:, None], real, event, np.arange(len(truth)), np.ones(len(event)))
         return {"same": 1.0, "energies": rows}
-
-
-class NeedsPlacesOptions(CountingOptions):
-    pass
 
 
 class NeedsPlaces(Counting):

@@ -14,8 +14,7 @@ FAULT = Path("fault")  # holds one of FAULTS; taken away by the one process that
 BATCHES = 20  # that go well before the fault: a few steps, and a snapshot
 
 
-class FaultyOptions(ToyOptions):
-    pass
+FaultyOptions = ToyOptions  # found by its name
 
 
 class Faulty(Toy):

@@ -25,26 +25,17 @@ HITS = Layout(
 )
 
 
-class _Options(BaseModel):
+class PlainOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     layout: dict[str, Any] = {}
     block: int = 3
     wrong: str = ""
 
 
-class PlainOptions(_Options):
-    pass
+BrokenOptions = GeometricOptions = PlainOptions  # options are found by the name of what they are of
 
 
-class BrokenOptions(_Options):
-    pass
-
-
-class GeometricOptions(_Options):
-    pass
-
-
-class RepeatedOptions(_Options):
+class RepeatedOptions(PlainOptions):
     times: int = 1
 
 
