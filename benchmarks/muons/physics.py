@@ -25,7 +25,7 @@ from crpipe.train.schedule import Schedule
 from crpipe.workloads.muons.layout import PRIMARY_IDS
 from crpipe.workloads.muons.scoring import classify, metrics
 from crpipe.workloads.muons.scoring.score import pair_of
-from crpipe.workloads.muons.simulator.files import resimulate
+from crpipe.workloads.muons.simulator.files import AirShowers
 from crpipe.workloads.muons.simulator.options import AirShowersOptions
 from crpipe.workloads.muons.simulator.physics import sample_primaries
 
@@ -65,7 +65,7 @@ def simulate(rows: int, seed: int) -> Events:
         "mass_number": primaries.mass_number.astype(np.float32),
         "depth_m": rng.uniform(SOURCE.depth_min_m, SOURCE.depth_max_m, rows).astype(np.float32),
     }
-    return Events(columns, *resimulate(SOURCE, seed, columns))
+    return AirShowers(SOURCE).again(columns, seed)
 
 
 def train_ours(
@@ -211,7 +211,7 @@ def side(
 
     def work() -> dict[str, float]:
         if system == FLOOR:
-            again = Events(truth.columns, *resimulate(SOURCE, 3, truth.columns))
+            again = AirShowers(SOURCE).again(truth.columns, 3)
             found = judge(truth, lambda _events, _multiplicity: again)
             return {key: value for key, value in found.items() if key != "generated_per_s"}
         if system == PEER:

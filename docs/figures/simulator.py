@@ -16,7 +16,7 @@ from scipy import stats
 
 from crpipe.report.figure_context import FigureContext, figures_of
 from crpipe.report.figure_style import new_figure, save, style
-from crpipe.workloads.muons.simulator.files import resimulate
+from crpipe.workloads.muons.simulator.files import AirShowers
 from crpipe.workloads.muons.simulator.options import AirShowersOptions
 from crpipe.workloads.muons.simulator.physics import MASS_NUMBERS, Primaries, clusters, flux, power_law
 
@@ -36,7 +36,8 @@ def draw(count: int, **given: Any) -> Drawn:
     """Simulate ``count`` events: vertical protons of 10 PeV at 1.5 km, unless told otherwise."""
     values = {"energy_gev": 1e7, "zenith_rad": 0.0, "mass_number": 1.0, "depth_m": 1500.0} | given
     columns = {name: np.broadcast_to(value, count) for name, value in values.items()}
-    return resimulate(AirShowersOptions(), 1, columns)
+    events = AirShowers(AirShowersOptions()).again(columns, 1)
+    return events.multiplicity, events.items
 
 
 def multiplicity_against_energy(axes: Axes) -> None:
@@ -172,7 +173,8 @@ def simulate(count: int, zenith_rad: float, depth_m: float) -> Bundles:
         "mass_number": MASS_NUMBERS[nucleus],
         "depth_m": np.full(count, depth_m),
     }
-    return Bundles(*resimulate(AirShowersOptions(), 1, columns), weight)
+    events = AirShowers(AirShowersOptions()).again(columns, 1)
+    return Bundles(events.multiplicity, events.items, weight)
 
 
 def water_km(depth_m: float) -> float:

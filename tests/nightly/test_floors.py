@@ -13,11 +13,11 @@ import pytest
 from crpipe.campaign.readers import open_reader
 from crpipe.config.loading import load_config
 from crpipe.core.ranges import Range
-from crpipe.events.batch import Events, concatenate
+from crpipe.events.batch import concatenate
 from crpipe.statistics.groups import value_and_error
 from crpipe.workloads.muons.scoring import classify
 from crpipe.workloads.muons.scoring.score import pair_of
-from crpipe.workloads.muons.simulator.files import AirShowers, resimulate
+from crpipe.workloads.muons.simulator.files import AirShowers
 from crpipe.workloads.muons.simulator.options import AirShowersOptions
 from runs import REPOSITORY
 
@@ -46,7 +46,7 @@ def held_out(config, seed, folder):
 
 def floors(config, seed, folder):
     options, truth = held_out(config, seed, folder)
-    again = Events(dict(truth.columns), *resimulate(options, 10_000 + seed, truth.columns))
+    again = AirShowers(options).again(truth.columns, 10_000 + seed)
     real, generated = pair_of(truth, again)
     judged = classify.judges(real, generated, classify.GIVEN | classify.OWN)
     assert judged.keys() == {*NAMES}

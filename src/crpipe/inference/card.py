@@ -41,7 +41,6 @@ USE, DATA, VALID, GOOD, DEVIATIONS, LICENCE, AGAIN = (
     "Licence, and how to cite",
     "Train it again",
 )
-_SYNTHETIC = "synthetic://"
 
 
 def model_card(origin: Provenance, added: Mapping[str, Sequence[str]]) -> str:
@@ -155,11 +154,6 @@ def _how_good(origin: Provenance) -> Iterator[str]:
         yield "The last column is a second simulation of the same events: what a perfect model would have."
     yield ""
     yield from score_table(evaluation.columns, rows, "this model", digits=(".3f", ".3f"), best=True)
-
-
-def simulated(origin: Provenance) -> bool:
-    """Report whether a simulator of the campaign made the training data."""
-    return str(origin.keys["source.uri"]).startswith(_SYNTHETIC)
 
 
 def _licence(origin: Provenance) -> Iterator[str]:

@@ -28,7 +28,7 @@ from crpipe.train.checkpoints import CheckpointStore
 from crpipe.train.state import TrainState
 from crpipe.train.workload import build_workload
 from crpipe.workloads.muons import MuonGan
-from crpipe.workloads.muons.export import MUONS, sampler_graphs
+from crpipe.workloads.muons.export import MUONS, sampler_graphs, sampler_of
 from crpipe.workloads.muons.layout import BUNDLES
 from crpipe.workloads.muons.standalone import Sampler
 from named import READERS, SIMULATOR
@@ -293,7 +293,7 @@ def test_nothing_of_this_machine_stands_in_the_graphs(exported):
 def test_graphs_that_say_something_else_are_refused(exported):
     _, receipt, out = exported("gan")
     own = open_checkpoint(receipt)
-    graph = sampler_graphs(own.workload.sampler(own.model), primaries(8))[MUONS]
+    graph = sampler_graphs(sampler_of(own.model, own.workload.options), primaries(8))[MUONS]
     assert graph.check(out / MUONS) <= 1e-5
     for value in (0.0, torch.nan):
         with torch.no_grad():

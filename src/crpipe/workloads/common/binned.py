@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(NamedTuple):
     """A statistic in bins, [B] each.
 
     where: median of what the bins are of; value: the statistic; error: its error.
@@ -31,13 +30,6 @@ class Profile:
     where: Floats
     value: Floats
     error: Floats
-
-
-def profile(
-    where: Floats, cuts: Floats, fewest: int, measure: Callable[[Mask], tuple[float, float]]
-) -> Profile:
-    """Return what ``measure`` gives for the events of each bin: a value and its error."""
-    return Profile(*rows_in_bins(where, cuts, fewest, measure, 2))
 
 
 def rows_in_bins(

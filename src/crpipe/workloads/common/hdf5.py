@@ -13,7 +13,7 @@ import numpy as np
 
 from crpipe.core.errors import FormatError, MissingExtra, require
 from crpipe.events.notes import note
-from crpipe.workloads.common.raw_files import Reading
+from crpipe.workloads.common.raw_files import reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +50,7 @@ def open_hdf5(path: Path) -> Iterator[h5py.File]:
 
     So are bytes that HDF5 does not read: what follows the end that the file names.
     """
-    with Reading(path, *_DAMAGE, MemoryError), _h5py().File(path, "r") as file:
+    with reading(path, *_DAMAGE, MemoryError), _h5py().File(path, "r") as file:
         _refuse_rest(path, file.userblock_size)
         yield file
 

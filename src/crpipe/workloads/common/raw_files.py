@@ -21,7 +21,6 @@ from crpipe.events.notes import note
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
-    from types import TracebackType
 
     import pyarrow.parquet as pq
     from numpy.typing import NDArray
@@ -30,28 +29,21 @@ if TYPE_CHECKING:
 _SHOWN = 300
 
 
-class Reading:
+@contextlib.contextmanager
+def reading(path: Path, *damaged: type[Exception]) -> Iterator[None]:
     """Turn the exceptions ``damaged`` of the block into a FormatError that names the file.
 
     With Exception, whatever the library raises. An error of the machine is a MachineError.
     """
-
-    def __init__(self, path: Path, *damaged: type[Exception]) -> None:
-        self._path, self._damaged = path, damaged
-
-    def __enter__(self) -> None:
-        """Begin the block."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Raise FormatError in place of the block's exception, MachineError where the machine is to blame."""
-        if not isinstance(error, self._damaged) or isinstance(error, CrpipeError):
-            return
-        refuse_machine_error(error, self._path, OF_FORM, OF_FORM)
+    try:
+        yield
+    except damaged as error:
+        if isinstance(error, CrpipeError):
+            raise
+        refuse_machine_error(error, path, OF_FORM, OF_FORM)
         text = (" ".join(str(error).split()) or type(error).__name__)[:_SHOWN]
         raise FormatError(
-            f"{self._path}: cannot be read whole ({text}); it is truncated, damaged or of another format; "
+            f"{path}: cannot be read whole ({text}); it is truncated, damaged or of another format; "
             "have it copied or made again"
         ) from error
 
@@ -64,7 +56,7 @@ def open_parquet(path: Path, *damaged: type[Exception]) -> Iterator[pq.ParquetFi
     is a file whose row groups do not cover it: one with another file joined to it, for example.
     """
     kinds = (pa.ArrowException, OSError, UnicodeDecodeError, *damaged)
-    with Reading(path, *kinds), file_formats.open_parquet(path) as file:
+    with reading(path, *kinds), file_formats.open_parquet(path) as file:
         file_formats.refuse_unread(path, file.metadata)
         yield file
 

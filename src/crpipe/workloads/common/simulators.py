@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import threading
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -62,6 +62,16 @@ class NumberedSimulator(abc.ABC, Generic[Options]):
     def tables(self, folder: Path) -> Mapping[str, Path]:  # noqa: ARG002 - of those who have none
         """Write the side tables; return their paths by name."""
         return {}
+
+
+class Arrays:
+    """A dataclass whose fields are arrays of one length."""
+
+    __slots__ = ()
+
+    def __len__(self) -> int:
+        """Count the rows."""
+        return len(getattr(self, fields(cast("DataclassInstance", self))[0].name))
 
 
 def taken(rows: Rows, index: Any) -> Rows:

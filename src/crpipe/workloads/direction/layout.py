@@ -48,7 +48,6 @@ def pulses(*more: Field) -> Layout:
     return Layout("pulses", (number, *TRUTH, *more), PULSE, group=("event_id",), key=("event_id",))
 
 
-PULSES = pulses()
 PULSES_WITH_ENERGY = pulses(ENERGY)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from crpipe.workloads.muons import features
 from crpipe.workloads.muons.features import context_of
 from crpipe.workloads.muons.layout import MUON, PRIMARY
 from crpipe.workloads.muons.models.density import UNIFORMS
+from crpipe.workloads.muons.options import MuonGanOptions, MuonVaeOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from crpipe.workloads.muons.features import Kind
     from crpipe.workloads.muons.models.density import Density, VaeNetworks
     from crpipe.workloads.muons.models.networks import Generator, Mixture, Multiplicity, Networks
-    from crpipe.workloads.muons.options import MuonGanOptions
 
 # A trained generator as graphs whose noise is an input: what an export writes.
 
@@ -82,24 +82,29 @@ _INDEPENDENT = (
 )
 
 
-def of_gan(networks: Networks, options: MuonGanOptions) -> SamplerGraphs:
-    """Return the graphs of the generator and the multiplicity model; the critic is not needed any more."""
-    generator = networks.generator
+def sampler_of(model: nn.Module, options: MuonGanOptions | MuonVaeOptions) -> SamplerGraphs:
+    """Return the graphs of a generator of muons and of its multiplicity model."""
+    if isinstance(options, MuonVaeOptions):
+        return _of_vae(cast("VaeNetworks", model))
+    return _of_gan(cast("Networks", model), options.features)
+
+
+def _of_gan(networks: Networks, kind: Kind) -> SamplerGraphs:
+    generator, radial = networks.generator, kind == "radial"
     noise = (
         Noise("event_noise", "events", generator.event_latent, "normal"),
         Noise("muon_noise", "muons", generator.muon_latent, "normal"),
     )
     return SamplerGraphs(
         Law(networks.multiplicity),
-        GanMuons(generator, options.features),
-        noise + _azimuth(options.features),
-        tolerance=_TOLERANCE[options.features],
-        notes=(*_notes(options.features), _INDEPENDENT),
+        GanMuons(generator, kind),
+        (*noise, _AZIMUTH) if radial else noise,
+        tolerance=_TOLERANCE[kind],
+        notes=(*_NOTES, _RADIAL, _INDEPENDENT) if radial else (*_NOTES, _INDEPENDENT),
     )
 
 
-def of_vae(networks: VaeNetworks) -> SamplerGraphs:
-    """Return the graphs of the density and the multiplicity model; the encoder is not needed any more."""
+def _of_vae(networks: VaeNetworks) -> SamplerGraphs:
     noise = (
         Noise("event_noise", "events", networks.density.latent, "normal"),
         Noise("muon_uniform", "muons", UNIFORMS, "uniform"),
@@ -112,14 +117,6 @@ def of_vae(networks: VaeNetworks) -> SamplerGraphs:
         tolerance=_VAE_TOLERANCE,
         notes=(_NOTES[0], _RADIAL, _INDEPENDENT),
     )
-
-
-def _azimuth(kind: Kind) -> tuple[Noise, ...]:
-    return (_AZIMUTH,) if kind == "radial" else ()
-
-
-def _notes(kind: Kind) -> tuple[str, ...]:
-    return (*_NOTES, _RADIAL) if kind == "radial" else _NOTES
 
 
 class Law(nn.Module):
@@ -228,17 +225,14 @@ def write(sampler: SamplerGraphs, provenance: Provenance, folder: Path) -> Graph
     graphs = sampler_graphs(sampler, _primaries(limits))
     difference = max(graph.export(folder / name) for name, graph in graphs.items())
     # The script's text, not its module: it imports onnxruntime, which is an extra.
-    write_text(folder / SCRIPT, _script())
-    noise: list[dict[str, Any]] = [
-        {name: getattr(each, name) for name in ("name", "rows", "columns", "law")} for each in sampler.noise
-    ]
+    write_text(folder / SCRIPT, files("crpipe.workloads.muons").joinpath("standalone.py").read_text())
     description = {
         "units": {
             "primary": {field.name: field.unit for field in PRIMARY},
             "muon": {field.name: field.unit for field in MUON},
         },
         "sampler": {
-            "noise": noise,
+            "noise": [asdict(each) for each in sampler.noise],
             "tolerance": sampler.tolerance,
             "difference": difference,
             "notes": list(sampler.notes),
@@ -284,10 +278,6 @@ def _primaries(limits: Limits) -> NDArray[np.float32]:
         low, high = limits.get(field.name, (anywhere[field.name],) * 2)
         columns.append(rng.uniform(low, high, _CHECKED_EVENTS))
     return np.stack(columns, axis=1).astype(np.float32)
-
-
-def _script() -> str:
-    return files("crpipe.workloads.muons").joinpath("standalone.py").read_text()
 
 
 _INTRODUCTION = (

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from crpipe.workloads.common import elementary
+from crpipe.workloads.muons.layout import PRIMARY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,15 +58,9 @@ def width(kind: Kind) -> int:
 
 def conditions(columns: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
     """Turn the primaries' columns into conditions: [N, 4] float32."""
-    raw = np.stack(
-        [
-            elementary.log10(columns["energy_gev"] / PEV_GEV),
-            np.cos(columns["zenith_rad"]),
-            elementary.log10(columns["mass_number"]),
-            columns["depth_m"] / KM_M,
-        ],
-        axis=1,
-    )
+    energy, zenith, mass, depth = (columns[field.name] for field in PRIMARY)
+    logarithms = elementary.log10(energy / PEV_GEV), elementary.log10(mass)
+    raw = np.stack([logarithms[0], np.cos(zenith), logarithms[1], depth / KM_M], axis=1)
     return np.asarray((raw - _CONDITION_CENTRE) / _CONDITION_SCALE, np.float32)
 
 

@@ -125,11 +125,6 @@ def options_of(provenance: Provenance) -> RootFilesOptions:
     return RootFilesOptions(**{name: value for name, value in keys.items() if value is not None})
 
 
-def _no_value(options: RootFilesOptions) -> str:
-    """Name the values of a branch that mean none, beside those that ``LARGEST`` leaves out."""
-    return "".join(f", or {value:g}" for value in options.sentinel)
-
-
 def _write(
     graph: RegressorGraph | InpainterGraph,
     outputs: Mapping[str, str],
@@ -142,7 +137,8 @@ def _write(
     """
     rows, checks = dict.fromkeys(_INPUTS, "events"), [example(events, events) for events in _CHECKED_EVENTS]
     exported = Graph(graph, rows, tuple(outputs), example(3, 0), TOLERANCE, checks, compared)
-    difference, more = exported.export(path), _no_value(graph.options)
+    difference = exported.export(path)
+    more = "".join(f", or {value:g}" for value in graph.options.sentinel)  # beside what LARGEST leaves out
     described: dict[str, Any] = {
         "inputs": {
             "npho": f"photons as in the file, [events, {SENSORS}]; NaN or beyond 9e9{more}: dead",

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from crpipe.workloads.common import binned
-from crpipe.workloads.common.binned import profile, quantiles_in_bins, wide_cuts
+from crpipe.workloads.common.binned import quantiles_in_bins, rows_in_bins, wide_cuts
 
 
 def test_quantiles_in_bins():
@@ -14,10 +14,8 @@ def test_quantiles_in_bins():
 
 def test_a_bin_of_too_few_events_is_left_out():
     where = np.array([1.0, 1.5, 5.0, 20.0, 21.0, 22.0])
-    found = profile(where, np.array([3.0, 10.0]), 2, lambda mine: (where[mine].sum(), mine.sum()))
-    assert found.where.tolist() == [1.25, 21.0]
-    assert found.value.tolist() == [2.5, 63.0]
-    assert found.error.tolist() == [2, 3]
+    found = rows_in_bins(where, np.array([3.0, 10.0]), 2, lambda mine: (where[mine].sum(), mine.sum()), 2)
+    assert found.tolist() == [[1.25, 21.0], [2.5, 63.0], [2, 3]]
 
 
 @pytest.mark.parametrize("logarithmic", [True, False])

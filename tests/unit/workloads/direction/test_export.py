@@ -13,7 +13,7 @@ import torch
 from crpipe.events.batch import concatenate
 from crpipe.inference import card
 from crpipe.workloads.direction.export import PulseGraph
-from crpipe.workloads.direction.layout import PULSES, unit_vectors
+from crpipe.workloads.direction.layout import pulses, unit_vectors
 from directions import WORKLOADS, build, changed, make_events, make_places, predict
 
 BOTH = [
@@ -25,7 +25,7 @@ BOTH = [
     ]
 ]
 CUTS = {"pulses_per_dom": 3, "max_doms": 8}
-MADE = SimpleNamespace(layout=PULSES)
+MADE = SimpleNamespace(layout=pulses())
 
 
 def blocks():

@@ -190,23 +190,11 @@ class FeedForward(nn.Module):
         return self.outward(functional.relu(self.inward(x)).square())
 
 
-class ZerosAfter(nn.Module):
-    """Features themselves, with zeros after them up to a width."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.width = width
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return [..., width] for [..., features]."""
-        return functional.pad(x, (0, self.width - x.shape[-1]))
-
-
 def entrance(features: int, options: FlatTransformerOptions) -> nn.Module:
     """Build what turns features into tokens, as ``model.input`` says."""
     width = options.width
     if options.input == "none":
-        return ZerosAfter(width)
+        return nn.ZeroPad1d((0, width - features))  # zeros after the features
     first = nn.Linear(features, width)
     return first if options.input == "linear" else nn.Sequential(first, Gelu(), nn.Linear(width, width))
 

@@ -136,9 +136,8 @@ class DirectionWorkload(Workload, Generic[Options]):
         self._model = DirectionModel(features, self.network(features.width), encoder)
         return self._model
 
-    def fit(self, model: nn.Module, blocks: Iterable[Events]) -> None:
+    def fit(self, model: DirectionModel, blocks: Iterable[Events]) -> None:
         """Fit the regression, from which the network begins."""
-        assert isinstance(model, DirectionModel)
         summaries, truth = [], []
         for number, events in enumerate(blocks):
             batch = self.on_device(model, events, (number,))
@@ -209,35 +208,31 @@ class DirectionWorkload(Workload, Generic[Options]):
         known = np.abs(vectors).max(axis=1, initial=0) > 0
         return {"azimuth": np.where(known, azimuth, fit[0]), "zenith": np.where(known, zenith, fit[1])}
 
-    def validate(self, model: nn.Module, events: Events, generator: torch.Generator) -> Columns:  # noqa: ARG002
+    def validate(self, model: DirectionModel, events: Events, generator: torch.Generator) -> Columns:  # noqa: ARG002
         """Measure the angle to the truth, in degrees, and the bias in z: [N] each."""
-        assert isinstance(model, DirectionModel)
         vectors, _ = self.vectors(model, events, 1)
         truth = unit_vectors(events.columns["azimuth"], events.columns["zenith"])
         lengths = np.maximum(np.linalg.norm(vectors, axis=1), np.finfo(np.float64).tiny)
         angle = np.degrees(opening_angle(vectors, truth))
         return {"angle_deg": angle, "z_bias": vectors[:, 2] / lengths - truth[:, 2]}
 
-    def deviations(self, model: nn.Module, events: Events, generator: torch.Generator) -> Columns:  # noqa: ARG002
+    def deviations(self, model: DirectionModel, events: Events, generator: torch.Generator) -> Columns:  # noqa: ARG002
         """Return the angle to the truth in rad, and kappa without any correction: [N] each."""
-        assert isinstance(model, DirectionModel)
         vectors, _ = self.vectors(model, events, self.options.rotations)
         truth = unit_vectors(events.columns["azimuth"], events.columns["zenith"])
         return {"angle": opening_angle(vectors, truth), "kappa": np.linalg.norm(vectors, axis=1)}
 
-    def calibrate(self, model: nn.Module, deviations: Columns) -> None:
+    def calibrate(self, model: DirectionModel, deviations: Columns) -> None:
         """Scale and bend kappa so that the circles which it says hold 68 % of the events do so."""
         if self.options.loss == "von_mises_fisher":
-            assert isinstance(model, DirectionModel)
             sharpness, power = calibration(deviations["angle"], deviations["kappa"])
             model.sharpness.fill_(sharpness)
             model.power.fill_(power)
 
-    def graphs(self, model: nn.Module, made: Provenance, folder: Path) -> Graphs:
+    def graphs(self, model: DirectionModel, made: Provenance, folder: Path) -> Graphs:
         """Write the ONNX graph from raw pulses to directions; see export."""
         from crpipe.workloads.direction import export  # noqa: PLC0415 - onnx is slow, and an extra
 
-        assert isinstance(model, DirectionModel)
         graph = export.PulseGraph(model, self.options.pulses_per_dom, self.options.max_doms)
         return export.write(
             graph,

@@ -11,7 +11,7 @@ from crpipe.core.errors import FormatError
 from crpipe.workloads.common.raw_files import refuse_twins, say_missing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pyarrow.parquet as pq
@@ -87,6 +87,21 @@ def values(path: Path, batch: pa.RecordBatch, name: str, row: int) -> NDArray[An
         first = column.is_null().index(pa.scalar(value=True)).as_py()
         raise FormatError(f"{path}: row {row + first}: {name}: expected a value, found a null")
     return column.to_numpy(zero_copy_only=False)
+
+
+def refuse(
+    path: Path,
+    rows: Sequence[int] | NDArray[np.int64],
+    values: NDArray[Any],
+    wrong: NDArray[np.bool_],
+    expected: str,
+) -> None:
+    """Raise FormatError for the first value that is wrong; rows: of each value in its file."""
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise FormatError(
+            f"{path}: row {rows[at]}: expected {expected}, found {values[at]}; have the file made again"
+        )
 
 
 class ItemStream:

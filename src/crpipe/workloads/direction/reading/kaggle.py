@@ -132,7 +132,11 @@ def _rows_of(
     for group in range(file.num_row_groups):
         length = file.metadata.row_group(group).num_rows
         if _may_hold(file, group, number):
-            rows = _matches(meta, file, group, number, start)
+            parts, row = [np.zeros(0, np.int64)], start
+            for batch in columns.batches(file, [_BATCH], [group]):
+                parts.append(row + np.flatnonzero(columns.values(meta, batch, _BATCH, row) == number))
+                row += batch.num_rows
+            rows = np.concatenate(parts)
             if len(rows):
                 yield from _values_at(meta, file, group, names, rows, start)
         start += length
@@ -142,15 +146,6 @@ def _may_hold(file: pq.ParquetFile, group: int, number: int) -> bool:
     column = file.metadata.row_group(group).column(file.schema_arrow.get_field_index(_BATCH))
     bounds = column.statistics
     return bounds is None or not bounds.has_min_max or bounds.min <= number <= bounds.max
-
-
-def _matches(meta: Path, file: pq.ParquetFile, group: int, number: int, start: int) -> NDArray[np.int64]:
-    """Find the rows of one row group that belong to a file; the group begins at row ``start``."""
-    rows = []
-    for batch in columns.batches(file, [_BATCH], [group]):
-        rows.append(start + np.flatnonzero(columns.values(meta, batch, _BATCH, start) == number))
-        start += batch.num_rows
-    return np.concatenate(rows) if rows else np.zeros(0, np.int64)
 
 
 def _values_at(
@@ -322,15 +317,16 @@ def _decoder(path: Path, sensors: int) -> columns.Decoder:
 
     def decode(batch: pa.RecordBatch, row: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         sensor, time, charge, auxiliary, owners = (columns.values(path, batch, name, row) for name in KINDS)
-        _refuse(
+        rows = range(row, row + batch.num_rows)
+        columns.refuse(
             path,
-            row,
+            rows,
             sensor,
             (sensor < 0) | (sensor >= sensors),
             f"a sensor_id from 0, below {sensors} (see source.tables: geometry)",
         )
         wrong = (time > EXACT_NS) | (time < -EXACT_NS)
-        _refuse(path, row, time, wrong, f"a time within ±{EXACT_NS} ns, which float32 holds exactly")
+        columns.refuse(path, rows, time, wrong, f"a time within ±{EXACT_NS} ns, which float32 holds exactly")
         items = np.empty((len(sensor), 4), np.float32)
         with np.errstate(over="ignore"):  # an infinite charge is not legal, and is reported with its event
             for position, column in enumerate((sensor, time, charge, auxiliary)):
@@ -338,11 +334,3 @@ def _decoder(path: Path, sensors: int) -> columns.Decoder:
         return items, owners
 
     return decode
-
-
-def _refuse(path: Path, row: int, values: NDArray[Any], wrong: NDArray[np.bool_], expected: str) -> None:
-    if wrong.any():
-        at = int(np.argmax(wrong))
-        raise FormatError(
-            f"{path}: row {row + at}: expected {expected}, found {values[at]}; have the file made again"
-        )

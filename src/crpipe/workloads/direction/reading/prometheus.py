@@ -80,37 +80,6 @@ class Sensors:
         return rows
 
 
-class Places:
-    """Collects where sensors are; the same sensor must be at the same place, within 1 cm."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, NDArray[np.float64]] = {}
-
-    def add(self, path: Path, hits: Hits) -> None:
-        """Add the sensors of some hits; raise FormatError where one is at two places."""
-        keys, first, of = np.unique(key_of(hits.string, hits.sensor), return_index=True, return_inverse=True)
-        mine = [
-            self._known.setdefault(int(key), hits.places[at]) for key, at in zip(keys, first, strict=True)
-        ]
-        places = np.reshape(mine, (-1, 3))[of]
-        wrong = ~(np.abs(hits.places - places).max(axis=1, initial=0) <= _SAME_M)
-        if wrong.any():
-            hit = int(np.argmax(wrong))
-            raise FormatError(
-                f"{path}: {hits.name(hit)}, but other hits of it are at {places[hit].tolist()} m; take files "
-                "of one geometry only"
-            )
-
-    def write(self, out: Path) -> None:
-        """Write the table, sorted by string and sensor; its row is the sensor_id."""
-        rows = [",".join(["sensor_id", "x", "y", "z", *NAMES])]
-        for row, key in enumerate(sorted(self._known)):
-            position = ",".join(map(repr, self._known[key].tolist()))
-            rows.append(f"{row},{position},{key >> 32},{key & 0xFFFFFFFF}")
-        with atomic_write(out) as part:
-            part.write_text("\n".join(rows) + "\n")
-
-
 def key_of(string: NDArray[np.int64], sensor: NDArray[np.int64]) -> NDArray[np.int64]:
     """Join the number of a string and that of a sensor on it into one number each: [M]."""
     return (string.astype(np.int64) << 32) + sensor
@@ -260,7 +229,9 @@ class PrometheusPhotons:
         with open_parquet(path) as file:
             names = _check_nested(path, file.schema_arrow)
             for batch in columns.batches(file, names, rows=_ROWS):
-                yield _nested_events(path, batch, row, sensors)
+                hits, time, counts = _nested_hits(path, batch, row)
+                items = _items(path, sensors.find(path, hits), time, hits.rows)
+                yield Events(_nested_truth(path, batch, row), counts.astype(np.uint32), items)
                 row += batch.num_rows
 
     def totals(self, path: Path, tables: Tables) -> tuple[int, int]:  # noqa: ARG002
@@ -280,7 +251,7 @@ def geometry_of(paths: Iterable[Path], out: Path) -> None:
     A sensor that no file has hit is missing: give all files of a campaign. Raise FormatError where a sensor
     has two places.
     """
-    places = Places()
+    known: dict[int, NDArray[np.float64]] = {}  # places by key_of
     for path in paths:
         with open_parquet(path) as file:
             nested = "photons" in file.schema_arrow.names
@@ -290,9 +261,28 @@ def geometry_of(paths: Iterable[Path], out: Path) -> None:
             row = 0
             for batch in columns.batches(file, names, rows=_ROWS if nested else 0):
                 hits = _nested_hits(path, batch, row)[0] if nested else _flat_hits(path, batch, row)
-                places.add(path, hits)
+                _add_places(known, path, hits)
                 row += batch.num_rows
-    places.write(out)
+    rows = [",".join(["sensor_id", "x", "y", "z", *NAMES])]
+    for row, key in enumerate(sorted(known)):
+        position = ",".join(map(repr, known[key].tolist()))
+        rows.append(f"{row},{position},{key >> 32},{key & 0xFFFFFFFF}")
+    with atomic_write(out) as part:
+        part.write_text("\n".join(rows) + "\n")
+
+
+def _add_places(known: dict[int, NDArray[np.float64]], path: Path, hits: Hits) -> None:
+    """Add the places of the sensors of some hits; raise FormatError where one is at two, over 1 cm apart."""
+    keys, first, of = np.unique(key_of(hits.string, hits.sensor), return_index=True, return_inverse=True)
+    mine = [known.setdefault(int(key), hits.places[at]) for key, at in zip(keys, first, strict=True)]
+    places = np.reshape(mine, (-1, 3))[of]
+    wrong = ~(np.abs(hits.places - places).max(axis=1, initial=0) <= _SAME_M)
+    if wrong.any():
+        hit = int(np.argmax(wrong))
+        raise FormatError(
+            f"{path}: {hits.name(hit)}, but other hits of it are at {places[hit].tolist()} m; take files "
+            "of one geometry only"
+        )
 
 
 def _runs(path: Path, file: pq.ParquetFile) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
@@ -366,13 +356,7 @@ def _items(
     path: Path, sensor: NDArray[np.int64], time: NDArray[np.float64], rows: NDArray[np.int64]
 ) -> NDArray[np.float32]:
     """Return pulses [M, 4]; raise FormatError for a time that float32 would round to another nanosecond."""
-    wrong = ~(np.abs(time) <= EXACT_NS)
-    if wrong.any():
-        hit = int(np.argmax(wrong))
-        raise FormatError(
-            f"{path}: row {rows[hit]}: expected t within ±{EXACT_NS} ns, found {time[hit]}; have the file "
-            "made again"
-        )
+    columns.refuse(path, rows, time, ~(np.abs(time) <= EXACT_NS), f"t within ±{EXACT_NS} ns")
     items = np.zeros((len(time), 4), np.float32)
     items[:, 0], items[:, 1], items[:, 2] = sensor, time, 1
     return items
@@ -433,12 +417,6 @@ def _nested_hits(
         numbers(path, values, f"photons.{name}", rows) for name, values in zip(_PHOTONS, photons, strict=True)
     )
     return Hits(string, sensor, np.stack(axes, axis=1), rows), time, counts
-
-
-def _nested_events(path: Path, batch: pa.RecordBatch, row: int, sensors: Sensors) -> Events:
-    hits, time, counts = _nested_hits(path, batch, row)
-    items = _items(path, sensors.find(path, hits), time, hits.rows)
-    return Events(_nested_truth(path, batch, row), counts.astype(np.uint32), items)
 
 
 def _nested_truth(path: Path, batch: pa.RecordBatch, row: int) -> dict[str, NDArray[np.generic]]:

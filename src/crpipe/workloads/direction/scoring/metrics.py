@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,57 +27,28 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-_NEGLIGIBLE: dict[str, Any] = {"tolerance": 0.05, "relative": True}  # of the baseline's angle
-_QUANTILE = {**_NEGLIGIBLE, "meaning": "p % quantile: p % of the events have a smaller value."}
+_ANGLE = partial(Metric, unit="°", ideal=0.0, tolerance=0.05, relative=True)  # of the baseline's angle
+_NEAR = partial(Metric, better="near", tolerance=0.02)
+_QUANTILE = "p % quantile: p % of the events have a smaller value."
 METRICS = (
-    Metric("angle_mean_deg", "mean opening angle to the true direction", "°", ideal=0.0, **_NEGLIGIBLE),
-    Metric("angle_median_deg", "median opening angle", "°", ideal=0.0, **_NEGLIGIBLE),
-    Metric("angle_p10_deg", "10 % quantile of the opening angle", "°", ideal=0.0, **_QUANTILE),
-    Metric("angle_p25_deg", "25 % quantile of the opening angle", "°", ideal=0.0, **_QUANTILE),
-    Metric("angle_p75_deg", "75 % quantile of the opening angle", "°", ideal=0.0, **_QUANTILE),
-    Metric("angle_p90_deg", "90 % quantile of the opening angle", "°", ideal=0.0, **_QUANTILE),
-    Metric(
-        "angle_mean_bright_deg",
-        "mean opening angle, half with most pulses",
-        "°",
-        ideal=0.0,
-        **_NEGLIGIBLE,
-        groups=2,
+    _ANGLE("angle_mean_deg", "mean opening angle to the true direction"),
+    _ANGLE("angle_median_deg", "median opening angle"),
+    *(
+        _ANGLE(f"angle_p{share}_deg", f"{share} % quantile of the opening angle", meaning=_QUANTILE)
+        for share in (10, 25, 75, 90)
     ),
-    Metric(
-        "angle_mean_faint_deg",
-        "mean opening angle, half with fewest pulses",
-        "°",
-        ideal=0.0,
-        **_NEGLIGIBLE,
-        groups=2,
-    ),
-    Metric(
-        "z_bias", "mean of the predicted minus the true z component", better="near", ideal=0.0, tolerance=0.02
-    ),
-    Metric(
-        "collapse",
-        "length of the mean predicted vector minus that of the true",
-        better="near",
-        ideal=0.0,
-        tolerance=0.02,
-    ),
+    _ANGLE("angle_mean_bright_deg", "mean opening angle, half with most pulses", groups=2),
+    _ANGLE("angle_mean_faint_deg", "mean opening angle, half with fewest pulses", groups=2),
+    _NEAR("z_bias", "mean of the predicted minus the true z component", ideal=0.0),
+    _NEAR("collapse", "length of the mean predicted vector minus that of the true", ideal=0.0),
 )
 KAPPA_METRICS = (
-    Metric(
-        "kappa_coverage_68",
-        "events inside their own 68 % circle, from kappa",
-        better="near",
-        ideal=0.68,
-        tolerance=0.02,
-    ),
-    Metric(
+    _NEAR("kappa_coverage_68", "events inside their own 68 % circle, from kappa", ideal=0.68),
+    _NEAR(
         "kappa_coverage_68_quarter_4",
         "events inside their own 68 % circle, quarter with the largest kappa",
-        better="near",
         ideal=0.68,
         groups=4,
-        tolerance=0.02,
     ),
 )
 COVERAGE = 0.68

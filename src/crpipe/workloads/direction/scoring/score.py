@@ -6,7 +6,7 @@ The network is blue, the regression orange, the truth grey; a dashed grey line i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -48,19 +48,18 @@ class Directions:
     angle: Floats
 
 
-@dataclass(frozen=True)
-class Quantiles:
+class Quantiles(NamedTuple):
     """Angles in bins of something else: its typical value, and quantiles of the angle, [B] each.
 
-    low, high: 16 % and 84 %; below, above: 68 % interval of the median itself.
+    median_below_deg, median_above_deg: 68 % interval of the median itself.
     """
 
     where: Floats
-    low: Floats
-    below: Floats
-    median: Floats
-    above: Floats
-    high: Floats
+    p16_deg: Floats
+    median_deg: Floats
+    median_below_deg: Floats
+    median_above_deg: Floats
+    p84_deg: Floats
 
 
 def score(truth: Events, prediction: Mapping[str, Any], folder: Path) -> dict[str, Statistic]:
@@ -127,9 +126,9 @@ def dependence(methods: list[Directions], conditions: Mapping[str, Floats]) -> F
         cuts = wide_cuts(values, _FEWEST, _BINS, logarithmic=logarithmic)
         for method in methods:
             bands = quantiles(method.angle, values, cuts)
-            lowest = min(lowest, bands.low.min(initial=lowest))
+            lowest = min(lowest, bands.p16_deg.min(initial=lowest))
             _bands(axis, bands, method)
-            style.note(figure, label, method.name, **_columns(bands))
+            style.note(figure, label, method.name, **bands._asdict())
         axis.axhline(90.0, **NULL_LINE)
         axis.set(xlabel=label, title="" if len(values) >= _FEWEST else f"fewer than {_FEWEST} events")
         if logarithmic:
@@ -188,16 +187,16 @@ def kappa(angles: Floats, concentration: Floats) -> Figure:
     left, right = figure.subplots(1, 2)
     expected = np.rad2deg(metrics.expected_angle(0.5, concentration))
     bands = quantiles(angles, expected, wide_cuts(expected, _FEWEST, _BINS, logarithmic=True))
-    style.note(figure, "observed against expected from kappa", "network", **_columns(bands))
-    left.fill_between(bands.where, bands.low, bands.high, color=_NETWORK, alpha=0.15, linewidth=0)
-    errors = bands.median - bands.below, bands.above - bands.median
-    left.errorbar(bands.where, bands.median, errors, fmt="o", markersize=3.5, linewidth=1, color=_NETWORK)
+    style.note(figure, "observed against expected from kappa", "network", **bands._asdict())
+    left.fill_between(bands.where, bands.p16_deg, bands.p84_deg, color=_NETWORK, alpha=0.15, linewidth=0)
+    errors = bands.median_deg - bands.median_below_deg, bands.median_above_deg - bands.median_deg
+    left.errorbar(bands.where, bands.median_deg, errors, fmt="o", markersize=3.5, linewidth=1, color=_NETWORK)
     ends = np.array([_FINEST, 180.0])
     left.plot(ends, ends, **NULL_LINE)
     left.set(title="observed median and central 68 %", xlabel="median expected from kappa")
     left.set(ylabel="observed opening angle")
     _angle_axis(left, "x", expected.min())
-    _angle_axis(left, "y", bands.low.min(initial=expected.min()))
+    _angle_axis(left, "y", bands.p16_deg.min(initial=expected.min()))
     shares = np.sort(metrics.shares_inside(np.deg2rad(angles), concentration))
     nominal = np.linspace(0, 1, 201)
     inside = np.searchsorted(shares, nominal, side="right") / len(shares)
@@ -226,21 +225,9 @@ def quantiles(angles: Floats, values: Floats, cuts: Floats) -> Quantiles:
 
     def shares(mine: NDArray[np.bool_]) -> NDArray[np.float64]:
         off = 0.5 / np.sqrt(np.count_nonzero(mine))
-        return np.quantile(angles[mine], (0.16, 0.5 - off, 0.5, 0.5 + off, 0.84))
+        return np.quantile(angles[mine], (0.16, 0.5, 0.5 - off, 0.5 + off, 0.84))
 
     return Quantiles(*rows_in_bins(values, cuts, _FEWEST, shares, 5))
-
-
-def _columns(bands: Quantiles) -> dict[str, Floats]:
-    """Name the columns of quantiles in the table of a figure."""
-    return {
-        "where": bands.where,
-        "p16_deg": bands.low,
-        "median_deg": bands.median,
-        "median_below_deg": bands.below,
-        "median_above_deg": bands.above,
-        "p84_deg": bands.high,
-    }
 
 
 def _directions(
@@ -261,17 +248,19 @@ def _conditions(truth: Events, prediction: Mapping[str, Any]) -> dict[str, Float
 
 def _bands(axis: Axes, bands: Quantiles, method: Directions) -> None:
     colour = method.colour
-    axis.fill_between(bands.where, bands.below, bands.above, color=colour, alpha=0.4, linewidth=0)
+    axis.fill_between(
+        bands.where, bands.median_below_deg, bands.median_above_deg, color=colour, alpha=0.4, linewidth=0
+    )
     label = f"{method.name}, median"
-    axis.plot(bands.where, bands.median, "o-", markersize=3, color=colour, label=label)
+    axis.plot(bands.where, bands.median_deg, "o-", markersize=3, color=colour, label=label)
     label = f"{method.name}, central 68 %"
     if colour == _NETWORK:
         axis.fill_between(
-            bands.where, bands.low, bands.high, color=colour, alpha=0.12, linewidth=0, label=label
+            bands.where, bands.p16_deg, bands.p84_deg, color=colour, alpha=0.12, linewidth=0, label=label
         )
     else:
-        axis.plot(bands.where, bands.low, ":", linewidth=1.0, color=colour, label=label)
-        axis.plot(bands.where, bands.high, ":", linewidth=1.0, color=colour)
+        axis.plot(bands.where, bands.p16_deg, ":", linewidth=1.0, color=colour, label=label)
+        axis.plot(bands.where, bands.p84_deg, ":", linewidth=1.0, color=colour)
 
 
 def _log_axis(axis: Axes, values: Floats) -> None:

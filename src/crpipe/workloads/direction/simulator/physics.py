@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crpipe.workloads.common import elementary
-from crpipe.workloads.common.simulators import taken
+from crpipe.workloads.common.simulators import Arrays, taken
 from crpipe.workloads.direction.layout import azimuth_zenith
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ C_M_PER_NS = 0.299792458
 
 
 @dataclass(frozen=True, slots=True)
-class Particles:
+class Particles(Arrays):
     """N simulated particles.
 
     source: unit vectors [N, 3] to where they came from. energy_gev: [N], of the muon where it starts or of
@@ -82,9 +82,6 @@ class Particles:
     place: NDArray[np.float64]
     start_m: NDArray[np.float64]
     stop_m: NDArray[np.float64]
-
-    def __len__(self) -> int:
-        return len(self.energy_gev)
 
     def angles(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return azimuth and zenith in rad, [N] each."""

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from crpipe.inference.card import Provenance
     from crpipe.inference.export import Graphs
     from crpipe.train.workload import Columns, Measured
-    from crpipe.workloads.muons.export import SamplerGraphs
     from crpipe.workloads.muons.models.networks import Multiplicity
 
 # Scoring and export import scipy, scikit-learn and onnx: a second of every training job, which has no use for
@@ -63,10 +62,6 @@ class BundleWorkload(Workload, Generic[Options]):
     ) -> Events:
         """Generate bundles of the given multiplicities for the conditions in ``events``."""
 
-    @abc.abstractmethod
-    def sampler(self, model: nn.Module) -> SamplerGraphs:
-        """Return the graphs that an export writes."""
-
     def validate(self, model: nn.Module, events: Events, generator: torch.Generator) -> Columns:
         """Score the multiplicities, and the muons of bundles of the true ones: [N] each."""
         true = events.multiplicity.astype(np.int64)
@@ -83,7 +78,7 @@ class BundleWorkload(Workload, Generic[Options]):
         """Write the sampler as ONNX graphs with a script that runs them; see export.write."""
         from crpipe.workloads.muons import export
 
-        return export.write(self.sampler(model), made, folder)
+        return export.write(export.sampler_of(model, self.options), made, folder)
 
     def card(self, made: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:
         """Return what a user of the generator should know; see export.sections."""

@@ -15,7 +15,7 @@ from torch.nn.functional import silu
 
 from crpipe.workloads.common.formulas import softplus
 from crpipe.workloads.muons import features
-from crpipe.workloads.muons.models.layers import Dense, exact, residual, spread_out, sums_of
+from crpipe.workloads.muons.models.layers import Dense, exact, residual, silu_layers, spread_out, sums_of
 from crpipe.workloads.muons.models.networks import Multiplicity
 
 if TYPE_CHECKING:
@@ -101,14 +101,7 @@ class Density(nn.Module):
         super().__init__()
         hidden, wide, mixture = options.hidden, 2 * options.hidden, PARAMETERS * options.components
         self.latent = options.latent
-        self.event_net = nn.Sequential(
-            Dense(features.CONTEXT + options.latent, wide),
-            nn.SiLU(),
-            Dense(wide, wide),
-            nn.SiLU(),
-            Dense(wide, wide),
-            nn.SiLU(),
-        )
+        self.event_net = silu_layers(features.CONTEXT + options.latent, wide, wide, wide)
         # Of an event: its mixture of energies, that of radii without the energy, four rows that modulate.
         self.widths = [mixture, mixture, hidden, hidden, hidden, hidden]
         self.of_event = Dense(wide, sum(self.widths))
@@ -172,9 +165,7 @@ class Encoder(nn.Module):
         self.lift = Dense(2, hidden)
         self.lift_context = Dense(features.CONTEXT, hidden, bias=False)
         self.mix = Dense(hidden, hidden)
-        self.summary = nn.Sequential(
-            Dense(hidden + features.CONTEXT + 1, hidden), nn.SiLU(), Dense(hidden, hidden), nn.SiLU()
-        )
+        self.summary = silu_layers(hidden + features.CONTEXT + 1, hidden, hidden)
         self.out = Dense(hidden, 2 * options.latent)
         with torch.no_grad():  # at first the latent says nothing
             self.out.weight.mul_(0.1)

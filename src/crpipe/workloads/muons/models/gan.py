@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from crpipe.events.batch import Events
     from crpipe.train.workload import Batch, Metrics
-    from crpipe.workloads.muons.export import SamplerGraphs
     from crpipe.workloads.muons.models.networks import Modulation
 
 # Scores and muons of a bundle too large to be held at once: in pieces, computed again for the gradients.
@@ -150,18 +149,6 @@ class RealAndFake(NamedTuple):
     kept: Tensor
 
 
-class Drawn(NamedTuple):
-    """The random numbers of a loss; with them it is a function of tensors, and one graph for a compiler.
-
-    of_event: [B, latent]. of_muon: [M, latent]. share: [S] of the real muons in what a gradient penalty looks
-    at; None: no such penalty this time.
-    """
-
-    of_event: Tensor
-    of_muon: Tensor
-    share: Tensor | None = None
-
-
 class MuonGan(BundleWorkload[MuonGanOptions]):
     """The workload; see crpipe.train.workload for what each method does for the trainer."""
 
@@ -175,7 +162,7 @@ class MuonGan(BundleWorkload[MuonGanOptions]):
         batch = bundles.collate(events, index, most=options.max_muons, kind=options.features, seed=seed)
         if options.penalty == "gradient":
             filled = int(batch["counts"][: len(batch["kept"])].sum())
-            size = self._sample_size(filled)
+            size = min(math.ceil(options.gp_sample_fraction * filled), options.gp_max_pairs or filled)
             items = int(batch["kept"][:size].sum())
             batch["penalised"] = torch.from_numpy(padded_owner(batch["event"][:items].numpy(), size))
             batch["sampled"] = torch.zeros(size + len(padding(size, items)))
@@ -216,20 +203,16 @@ class MuonGan(BundleWorkload[MuonGanOptions]):
 
         An event that fills a micro-batch alone is scored in pieces; a gradient penalty still takes it whole.
         """
-        drawn = self.draw(model, batch, generator)
+        networks = cast("Networks", model)
+        noise = self.draw(model, batch, generator)
+        share = None
         if self.options.penalty == "gradient" and _one_in(self.options.gp_every, generator):
             share = torch.rand(len(batch["sampled"]), generator=generator, device=batch["sampled"].device)
-            drawn = drawn._replace(share=share)
-        return self.critic_objective(model, batch, drawn)
-
-    def critic_objective(self, model: nn.Module, batch: Batch, drawn: Drawn) -> tuple[Tensor, Metrics]:
-        """Compute ``critic_loss`` from given random numbers."""
-        networks = cast("Networks", model)
-        pair = self._pair(networks, batch, drawn)
+        pair = self._pair(networks, batch, noise)
         gap = _gap(networks.critic, pair)
         events = bundles.events_of(batch)
         distance = bundles.sum_over_events(gap, batch) / events
-        slopes = self._penalty(networks, batch, pair, gap, drawn.share) / events
+        slopes = self._penalty(networks, batch, pair, gap, share) / events
         loss = self.options.penalty_weight * slopes - distance
         return loss, {"wasserstein": distance.detach(), "penalty": slopes.detach()}
 
@@ -237,14 +220,10 @@ class MuonGan(BundleWorkload[MuonGanOptions]):
         self, model: nn.Module, batch: Batch, generator: torch.Generator
     ) -> tuple[Tensor, Metrics]:
         """Raise the critic's score of generated bundles."""
-        return self.generator_objective(model, batch, self.draw(model, batch, generator))
-
-    def generator_objective(self, model: nn.Module, batch: Batch, drawn: Drawn) -> tuple[Tensor, Metrics]:
-        """Compute ``generator_loss`` from given random numbers."""
         networks, event = cast("Networks", model), batch["event"]
         context = bundles.filled_context(batch)
-        fake = _generated(networks.generator, context, event, drawn)
-        score = partial(scores, networks.critic) if _oversized(event, context) else networks.critic
+        fake = _generated(networks.generator, context, event, self.draw(model, batch, generator))
+        score = partial(scores, networks.critic) if needed(len(event), len(context)) else networks.critic
         gaps = score(fake, context, event, batch["kept"])
         return -bundles.sum_over_events(gaps, batch) / bundles.events_of(batch), {}
 
@@ -265,12 +244,6 @@ class MuonGan(BundleWorkload[MuonGanOptions]):
 
         return bundles.generate(events, multiplicity, make, generator)
 
-    def sampler(self, model: nn.Module) -> SamplerGraphs:
-        """Return the graphs that an export writes."""
-        from crpipe.workloads.muons import export  # noqa: PLC0415 - onnx is slow, and an extra
-
-        return export.of_gan(cast("Networks", model), self.options)
-
     def _throttle(self) -> Throttle | None:
         options = self.options
         if not options.critic_throttle_above:
@@ -287,16 +260,16 @@ class MuonGan(BundleWorkload[MuonGanOptions]):
             return OptimizerSpec("sgd", rate, momentum=self.options.momentum)
         return OptimizerSpec("adam", rate, betas=(0.0, 0.9))
 
-    def draw(self, model: nn.Module, batch: Batch, generator: torch.Generator) -> Drawn:
-        """Draw the noise that generates the partners of a batch's events."""
+    def draw(self, model: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Draw the noise that the partners of a batch are generated from: [B, latent] and [M, latent]."""
         network = cast("Networks", model).generator
         of_event = _normal(len(batch["kept"]), network.event_latent, generator)
-        return Drawn(of_event, _normal(len(batch["event"]), network.muon_latent, generator))
+        return of_event, _normal(len(batch["event"]), network.muon_latent, generator)
 
-    def _pair(self, networks: Networks, batch: Batch, drawn: Drawn) -> RealAndFake:
+    def _pair(self, networks: Networks, batch: Batch, noise: tuple[Tensor, Tensor]) -> RealAndFake:
         real, event, context = batch["muons"], batch["event"], bundles.filled_context(batch)
         with torch.no_grad():
-            fake = _generated(networks.generator, context, event, drawn)
+            fake = _generated(networks.generator, context, event, noise)
         if self.options.penalty == "pair_slope":
             real, fake = by_energy(real, event), by_energy(fake, event)
         return RealAndFake(real, fake, context, event, batch["kept"])
@@ -320,11 +293,6 @@ class MuonGan(BundleWorkload[MuonGanOptions]):
         values = excess(slopes, options.penalty_sides) * sampled
         return options.gp_every * bundles.sum_over_events(values, batch)
 
-    def _sample_size(self, events: int) -> int:
-        """Count the events of a gradient penalty, out of ``events``."""
-        size = math.ceil(self.options.gp_sample_fraction * events)
-        return min(size, self.options.gp_max_pairs or events)
-
 
 def _one_in(every: int, generator: torch.Generator) -> bool:
     """Return True at random, once in ``every`` times on average.
@@ -340,7 +308,7 @@ def _one_in(every: int, generator: torch.Generator) -> bool:
 def _gap(critic: Critic, pair: RealAndFake) -> Tensor:
     """Score real and generated events in one pass, and subtract: [B]."""
     events = len(pair.kept)
-    score = partial(scores, critic) if _oversized(pair.event, pair.context) else critic
+    score = partial(scores, critic) if needed(len(pair.event), events) else critic
     both = score(
         torch.cat([pair.real, pair.fake]),
         torch.cat([pair.context, pair.context]),
@@ -350,14 +318,11 @@ def _gap(critic: Critic, pair: RealAndFake) -> Tensor:
     return both[:events] - both[events:]
 
 
-def _generated(network: Generator, context: Tensor, event: Tensor, drawn: Drawn) -> Tensor:
-    if _oversized(event, context):
-        return muons(network, network.modulate(context, drawn.of_event), event, drawn.of_muon)
-    return network(context, event, drawn.of_event, drawn.of_muon)
-
-
-def _oversized(event: Tensor, context: Tensor) -> bool:
-    return needed(len(event), len(context))
+def _generated(network: Generator, context: Tensor, event: Tensor, noise: tuple[Tensor, Tensor]) -> Tensor:
+    of_event, of_muon = noise
+    if needed(len(event), len(context)):
+        return muons(network, network.modulate(context, of_event), event, of_muon)
+    return network(context, event, of_event, of_muon)
 
 
 def _normal(rows: int, columns: int, generator: torch.Generator) -> Tensor:

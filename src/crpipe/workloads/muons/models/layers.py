@@ -6,6 +6,7 @@ Muons are in the order of their events.
 from __future__ import annotations
 
 from contextlib import nullcontext
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -91,6 +92,11 @@ class Dense(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         """Return ``x @ weight.T + bias``."""
         return dense(x, self.weight, self.bias)
+
+
+def silu_layers(*widths: int) -> nn.Sequential:
+    """Stack dense layers from each width to the next, with SiLU after each."""
+    return nn.Sequential(*(each for pair in pairwise(widths) for each in (Dense(*pair), nn.SiLU())))
 
 
 def _onto(base: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

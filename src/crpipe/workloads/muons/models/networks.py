@@ -25,6 +25,7 @@ from crpipe.workloads.muons.models.layers import (
     exact,
     pooled,
     residual,
+    silu_layers,
     spread_out,
     weights,
 )
@@ -64,14 +65,7 @@ class Multiplicity(nn.Module):
     def __init__(self, conditions: int, hidden: int = 64, components: int = 3) -> None:
         super().__init__()
         self.components = components
-        self.net = nn.Sequential(
-            Dense(conditions, hidden),
-            nn.SiLU(),
-            Dense(hidden, hidden),
-            nn.SiLU(),
-            Dense(hidden, hidden),
-            nn.SiLU(),
-        )
+        self.net = silu_layers(conditions, hidden, hidden, hidden)
         self.head = Dense(hidden, 3 * components + 1)
         with torch.no_grad():
             self.head.weight.mul_(0.1)
@@ -166,12 +160,7 @@ class Generator(nn.Module):
     def __init__(self, context: int, features: int, hidden: int, depth: int = 3) -> None:
         super().__init__()
         self.muon_latent, self.event_latent = 4, 8
-        self.event_net = nn.Sequential(
-            Dense(context + self.event_latent, 2 * hidden),
-            nn.SiLU(),
-            Dense(2 * hidden, 2 * hidden),
-            nn.SiLU(),
-        )
+        self.event_net = silu_layers(context + self.event_latent, 2 * hidden, 2 * hidden)
         modulation = [Dense(2 * hidden, 2 * hidden) for _ in range(depth)]
         self.skip = Dense(2 * hidden, 2 * features)
         self.lift = Dense(self.muon_latent, hidden)
@@ -201,7 +190,8 @@ class Generator(nn.Module):
         x = self.lift(noise)
         for depth, layer in enumerate(modulation.layers):
             factor, shift = spread_out(layer, event).chunk(2, dim=1)
-            x = _activate(torch.addcmul(shift, x, factor))
+            # In place: a new tensor for each muon costs more than the arithmetic.
+            x = leaky_relu(torch.addcmul(shift, x, factor), SLOPE, inplace=True)
             if depth < len(self.mix):
                 x = residual(cast("nn.Linear", self.mix[depth]), x)
         centre, spread = spread_out(modulation.skip, event).chunk(2, dim=1)
@@ -283,13 +273,6 @@ class GlobalLocal(nn.Module):
         self.spread = Dense(GLOBAL, hidden, bias=False)
         self.local_mix = Dense(hidden, hidden)
 
-    def forward(
-        self, summary: Tensor, x: Tensor, seen: Sequence[Tensor], context: Tensor, event: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Update the summaries [B, G] by the muons that were seen, and the muons [M, H] by the summaries."""
-        summary = self.update(summary, seen, context)
-        return summary, self.broadcast(x, summary, event)
-
     def update(self, summary: Tensor, seen: Sequence[Tensor], context: Tensor) -> Tensor:
         """Update the summaries: [B, G]."""
         collected = _joined(self.collect, *seen, summary, context)
@@ -306,11 +289,6 @@ class GlobalLocal(nn.Module):
 def _joined(layer: nn.Linear, *parts: Tensor) -> Tensor:
     """Rectify ``layer`` of the parts side by side."""
     return dense(torch.cat(parts, dim=1), layer.weight, layer.bias, rectify=True)
-
-
-def _activate(x: Tensor) -> Tensor:
-    """Rectify in place what nothing else needs: a new tensor for each muon costs more than the arithmetic."""
-    return leaky_relu(x, SLOPE, inplace=True)
 
 
 def _factor_and_shift(layer: nn.Linear, hidden: Tensor) -> Tensor:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from crpipe.events.batch import Events
     from crpipe.train.workload import Batch, Metrics
-    from crpipe.workloads.muons.export import SamplerGraphs
 
 _KIND: features.Kind = "polar"
 _LEADING = 8  # of so many muons of a window, one is chosen by its energy: tails are few muons
@@ -103,12 +102,6 @@ class MuonVae(BundleWorkload[MuonVaeOptions]):
             return muons
 
         return bundles.generate(events, multiplicity, make, generator)
-
-    def sampler(self, model: nn.Module) -> SamplerGraphs:
-        """Return the graphs that an export writes."""
-        from crpipe.workloads.muons import export  # noqa: PLC0415 - onnx is slow, and an extra
-
-        return export.of_vae(cast("VaeNetworks", model))
 
 
 def _weights(model: nn.Module) -> Iterator[nn.Parameter]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
     Index = NDArray[np.int64]
+    Describe = Callable[[Sample], "ClassifierRows"]
 
 _LOG = logging.getLogger(__name__)
 _SEED = 0  # equal predictions give equal verdicts
@@ -40,9 +42,7 @@ class ClassifierRows(NamedTuple):
     features: Callable[[Index], Floats]
 
 
-def judges(
-    real: Sample, generated: Sample, kinds: Mapping[str, Callable[[Sample], ClassifierRows]]
-) -> dict[str, Judge]:
+def judges(real: Sample, generated: Sample, kinds: Mapping[str, Describe]) -> dict[str, Judge]:
     """Train the named classifiers that have enough to learn from; none, with a warning, without scikit-learn.
 
     At the end of a campaign the other numbers are worth more than an error.
@@ -55,7 +55,7 @@ def judges(
     return {name: judge for name, judge in trained.items() if judge is not None}
 
 
-def _chosen(real: Sample, generated: Sample, rows: Callable[[Sample], ClassifierRows]) -> LabelledRows:
+def _chosen(real: Sample, generated: Sample, rows: Describe) -> LabelledRows:
     rng = np.random.default_rng(_SEED)
     tables, events = [], []
     for side in (real, generated):
@@ -84,22 +84,13 @@ def muon_rows(sample: Sample) -> ClassifierRows:
     return ClassifierRows(event, features)
 
 
-def bundle_rows(sample: Sample) -> ClassifierRows:
-    """Describe the shape of bundles of at least three muons."""
-    return _summary_rows(sample, FEWEST_MUONS)
-
-
-def full_rows(sample: Sample) -> ClassifierRows:
-    """Describe all events with muons, how many there are included."""
-    return _summary_rows(sample, 1)
-
-
 def multiplicity_rows(sample: Sample) -> ClassifierRows:
     """Describe all events by how many muons they have."""
     return ClassifierRows(np.arange(len(sample)), lambda rows: _event_columns(sample, rows))
 
 
 def _summary_rows(sample: Sample, fewest: int) -> ClassifierRows:
+    """Describe the shape of bundles of at least so many muons, how many there are included."""
     event = np.flatnonzero(np.asarray(sample.multiplicity) >= fewest)
 
     def features(rows: Index) -> Floats:
@@ -112,8 +103,11 @@ def _event_columns(sample: Sample, events: Index) -> Floats:
     return np.concatenate([sample.conditions[events], sample.log_multiplicity[events, None]], axis=1)
 
 
-GIVEN = {"auc_event": bundle_rows, "auc_muon": muon_rows}
-OWN = {"auc_full": full_rows, "auc_multiplicity": multiplicity_rows}
+GIVEN: dict[str, Describe] = {"auc_event": partial(_summary_rows, fewest=FEWEST_MUONS), "auc_muon": muon_rows}
+OWN: dict[str, Describe] = {
+    "auc_full": partial(_summary_rows, fewest=1),
+    "auc_multiplicity": multiplicity_rows,
+}
 # The rows that are kept for a comparison of several models, by the name that a person sees.
 KEPT = {"auc_event": "bundles, true multiplicities", "auc_full": "events, own multiplicities"}
 

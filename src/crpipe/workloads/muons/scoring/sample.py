@@ -12,6 +12,7 @@ from crpipe.events.batch import cuts, offsets
 from crpipe.events.layout import Metric
 from crpipe.statistics.classifier import FEWEST_GROUPS
 from crpipe.workloads.common import elementary
+from crpipe.workloads.muons.layout import PRIMARY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -92,15 +93,10 @@ class Sample:
         """Count the events."""
         return len(self.multiplicity)
 
-    @property
-    def alike(self) -> bool:
-        """Whether all events weigh the same."""
-        return self.weight is None or not self.weight.any()
-
     @cached_property
     def weights(self) -> Floats:
         """Weight of each event, with mean 1: [N]; ones where all count alike."""
-        if self.weight is None or self.alike:
+        if self.weight is None or not self.weight.any():
             return np.ones(len(self))
         return np.asarray(self.weight / np.mean(self.weight, dtype=np.float64), np.float64)
 
@@ -149,15 +145,8 @@ class Sample:
     @cached_property
     def conditions(self) -> Floats:
         """log10 energy, cosine of zenith, log10 mass number, depth: [N, 4]."""
-        return np.stack(
-            [
-                elementary.log10(np.asarray(self.columns["energy_gev"], np.float64)),
-                np.cos(np.asarray(self.columns["zenith_rad"], np.float64)),
-                elementary.log10(np.asarray(self.columns["mass_number"], np.float64)),
-                np.asarray(self.columns["depth_m"], np.float64),
-            ],
-            axis=1,
-        )
+        energy, zenith, mass, depth = (np.asarray(self.columns[field.name], np.float64) for field in PRIMARY)
+        return np.stack([elementary.log10(energy), np.cos(zenith), elementary.log10(mass), depth], axis=1)
 
     @cached_property
     def summaries(self) -> Floats:

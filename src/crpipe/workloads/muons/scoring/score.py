@@ -317,9 +317,7 @@ def classifiers(judged: Mapping[str, Judge]) -> Figure:
         )
         bottom.xaxis.set_minor_formatter(NullFormatter())  # two decades have no room for more
         points = {"groups": curve.groups, "auc": curve.auc, "error": curve.error}
-        style.note(
-            figure, TITLES[name], "learning curve", **{key: np.array(each) for key, each in points.items()}
-        )
+        style.note(figure, TITLES[name], "learning curve", **points)
     axes[0, 0].set_ylabel("share of held-out rows")
     axes[1, 0].set_ylabel("AUC")
     if judged:

@@ -17,19 +17,13 @@ if TYPE_CHECKING:
 
 EARTH_RADIUS_M = 6_374_134.0  # at the surface
 SURFACE_M, TOP_M = 2835.0, 100_000.0  # above the sea: the ice at the South Pole, and where showers begin
-# Linsley's parameters (CORSIKA user's guide, atmosphere 1): the vertical depth is a + b exp(-altitude / c).
+# Linsley's parameters (CORSIKA user's guide, atmosphere 1): the vertical depth is b exp(-altitude / c)
+# and a constant, which does not matter here.
 _LAYERS_M = (4e3, 1e4, 4e4)
-_A = np.array([-186.555305, -94.919, 0.61289, 0.0])
 _B = np.array([1222.6562, 1144.9069, 1305.5948, 540.1778])
 _C_M = np.array([9941.8638, 8781.5355, 6361.4304, 7721.7016])
 _COSINES, _KNOTS = 129, 513
 _LEAST_G_CM2 = 1e-3
-
-
-def vertical_depth(altitude_m: Floats) -> Floats:
-    """Return the air above an altitude, in g/cm2."""
-    layer = np.digitize(altitude_m, _LAYERS_M)
-    return np.asarray(_A[layer] + _B[layer] * np.exp(-altitude_m / _C_M[layer]))
 
 
 class Air:

@@ -12,7 +12,7 @@ import numpy as np
 
 from crpipe.events.batch import cuts
 from crpipe.workloads.common import elementary
-from crpipe.workloads.common.simulators import joined, taken
+from crpipe.workloads.common.simulators import Arrays, joined, taken
 from crpipe.workloads.muons.simulator.air import TOP_M, standard_air
 from crpipe.workloads.muons.simulator.files import AirShowers
 from crpipe.workloads.muons.simulator.interactions import (
@@ -46,7 +46,7 @@ AIR_IONISATION, AIR_RADIATION = 2.6e-3, 3.4e-6
 
 
 @dataclass(slots=True)
-class CascadeParticles:
+class CascadeParticles(Arrays):
     """P particles of cascades: shower [P] int32, kind [P] int8 (index of KINDS), others [P] float64.
 
     energy [GeV]; length: what is left of the axis down to the surface [m]; x, y [m] and slopes [rad]: as in
@@ -61,10 +61,6 @@ class CascadeParticles:
     y: Floats
     slope_x: Floats
     slope_y: Floats
-
-    def __len__(self) -> int:
-        """Count the particles."""
-        return len(self.energy)
 
 
 class Cascade(AirShowers):

@@ -6,7 +6,6 @@ depth, or a fresh realisation of given primaries.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,10 +14,11 @@ import pyarrow.parquet as pq
 
 from crpipe.core.errors import SourceError
 from crpipe.core.ranges import DIGITS
-from crpipe.events.batch import Events, cuts
+from crpipe.events.batch import Events, concatenate, cuts
 from crpipe.workloads.common import elementary
-from crpipe.workloads.common.simulators import NumberedSimulator, joined, taken
-from crpipe.workloads.muons.layout import BUNDLES, MUON, PRIMARY, PRIMARY_IDS, SCHEMA, WRITER, nested_table
+from crpipe.workloads.common.simulators import NumberedSimulator, taken
+from crpipe.workloads.muons.layout import BUNDLES, MUON, PRIMARY, SCHEMA, WRITER, nested_table
+from crpipe.workloads.muons.simulator.options import AirShowersOptions
 from crpipe.workloads.muons.simulator.physics import (
     IONISATION_GEV_PER_M,
     Muons,
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from crpipe.workloads.muons.simulator.options import AirShowersOptions
-
     Floats = NDArray[np.float64]
 
 # Bounds on memory: a block holds many small showers or one large one, whose rows leave it depth by depth.
@@ -47,17 +45,7 @@ BLOCK_MUONS = 1 << 22  # muons at the surface times depths: a block's result, we
 GROUP_ROWS, GROUP_MUONS = 1 << 17, 1 << 20  # a row group is written once it holds either
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """R rows of a file: minor ids [R], primaries [R, 4], multiplicities [R], muons end to end [M, 3]."""
-
-    minor: NDArray[np.uint64]
-    primary: NDArray[np.float32]
-    multiplicity: NDArray[np.int64]
-    muons: NDArray[np.float32]
-
-
-class AirShowers(NumberedSimulator["AirShowersOptions"]):
+class AirShowers(NumberedSimulator[AirShowersOptions]):
     """Simulator of muon bundles from air showers; see docs/physics.md#the-simulator for what is modelled."""
 
     layout = BUNDLES
@@ -68,7 +56,7 @@ class AirShowers(NumberedSimulator["AirShowersOptions"]):
         major = (seed % 2**32) << 32 | number
         rng = np.random.default_rng([seed, number])
         with pq.ParquetWriter(path, SCHEMA, write_statistics=False, **WRITER) as writer:
-            for table in _tables(major, self._simulate(rng)):
+            for table in _tables(self._simulate(major, rng)):
                 writer.write_table(table, row_group_size=len(table))
                 pa.default_memory_pool().release_unused()  # otherwise kept beside what numpy allocates next
 
@@ -101,16 +89,8 @@ class AirShowers(NumberedSimulator["AirShowersOptions"]):
         """Simulate one event of each of so many new primaries, at one of the depths that files have."""
         rng, options = np.random.default_rng(seed), self._options
         primaries = sample_primaries(rng, options, groups)
-        depths = np.linspace(options.depth_min_m, options.depth_max_m, options.depths)
-        values = (
-            primaries.energy_gev,
-            elementary.arccos(primaries.cos_zenith),
-            primaries.mass_number,
-            rng.choice(depths, groups),
-        )
-        ids = np.zeros(groups, np.uint64), np.arange(groups, dtype=np.uint64)
-        columns = dict(zip((field.name for field in PRIMARY_IDS), ids, strict=True))
-        columns |= {field.name: each.astype(np.float32) for field, each in zip(PRIMARY, values, strict=True)}
+        depth = rng.choice(np.linspace(options.depth_min_m, options.depth_max_m, options.depths), groups)
+        columns = _columns(0, np.arange(groups, dtype=np.uint64), primaries, depth)
         return self.again(columns, seed)
 
     def in_air(
@@ -124,7 +104,7 @@ class AirShowers(NumberedSimulator["AirShowersOptions"]):
         showers = sample_showers(rng, primaries, threshold_gev)
         return showers.multiplicity, lambda first, last: sample_muons(rng, taken(showers, slice(first, last)))
 
-    def _simulate(self, rng: np.random.Generator) -> Iterator[Rows]:
+    def _simulate(self, major: int, rng: np.random.Generator) -> Iterator[Events]:
         """Yield the rows of one file in order, all depths of a primary together, block after block."""
         options = self._options
         depths = np.linspace(options.depth_min_m, options.depth_max_m, options.depths)
@@ -136,15 +116,8 @@ class AirShowers(NumberedSimulator["AirShowersOptions"]):
             multiplicity, muons_of = self.in_air(rng, primaries, threshold)
             for begin, end in _blocks(multiplicity * len(depths)):
                 block = taken(primaries, slice(begin, end))
-                yield from _simulate_block(rng, block, muons_of(begin, end), depths, first + begin)
-
-
-def resimulate(
-    options: AirShowersOptions, seed: int, columns: Mapping[str, NDArray[Any]]
-) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
-    """Return multiplicities [N] and muons [M, 3] (energy_gev, x_m, y_m) of ``AirShowers.again``."""
-    events = AirShowers(options).again(columns, seed)
-    return events.multiplicity.astype(np.uint32), events.items
+                minor = np.arange(first + begin, first + end, dtype=np.uint64)
+                yield from _simulate_block(rng, (major, minor), block, muons_of(begin, end), depths)
 
 
 def _blocks(muons: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
@@ -153,23 +126,30 @@ def _blocks(muons: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
 
 
 def _simulate_block(
-    rng: np.random.Generator, primaries: Primaries, muons: Muons, depths: NDArray[np.float64], first: int
-) -> Iterator[Rows]:
+    rng: np.random.Generator,
+    ids: tuple[int, NDArray[np.uint64]],
+    primaries: Primaries,
+    muons: Muons,
+    depths: NDArray[np.float64],
+) -> Iterator[Events]:
     """Yield a block's rows: all at once, or depth by depth when it is one large shower."""
-    minor = np.arange(first, first + len(primaries), dtype=np.uint64)
+    major, minor = ids
     large = len(muons) * len(depths) > BLOCK_MUONS
     levels = _descend(rng, primaries, muons, depths)
     del muons
     if large:
         for depth, (count, table) in zip(depths, levels, strict=True):
-            yield Rows(minor, _primary(primaries, np.array([depth])), count, table)
+            columns = _columns(major, minor, primaries, np.full(len(minor), depth))
+            yield Events(columns, count.astype(np.uint32), table)
         return
     counts, tables = [], []
     for count, table in levels:
         counts.append(count)
         tables.append(table)
     multiplicity, rows = _by_shower(np.stack(counts), tables)
-    yield Rows(np.repeat(minor, len(depths)), _primary(primaries, depths), multiplicity, rows)
+    shower = np.repeat(np.arange(len(minor)), len(depths))
+    columns = _columns(major, minor[shower], taken(primaries, shower), np.tile(depths, len(minor)))
+    yield Events(columns, multiplicity.astype(np.uint32), rows)
 
 
 def _descend(
@@ -202,41 +182,40 @@ def _by_shower(
     return multiplicity, muons
 
 
-def _primary(primaries: Primaries, depths: NDArray[np.float64]) -> NDArray[np.float32]:
-    values = np.empty((len(primaries), len(depths), len(PRIMARY)), np.float32)
-    values[..., 0] = primaries.energy_gev[:, None]
-    values[..., 1] = elementary.arccos(primaries.cos_zenith)[:, None]
-    values[..., 2] = primaries.mass_number[:, None]
-    values[..., 3] = depths
-    return values.reshape(-1, len(PRIMARY))
+def _columns(
+    major: int, minor: NDArray[np.uint64], primaries: Primaries, depth_m: Floats
+) -> dict[str, NDArray[Any]]:
+    """Return the columns of rows, one for each primary at its depth: [R] each."""
+    values = (
+        np.full(len(minor), major, np.uint64),
+        minor,
+        primaries.energy_gev,
+        elementary.arccos(primaries.cos_zenith),
+        primaries.mass_number,
+        depth_m,
+    )
+    return {field.name: each.astype(field.dtype) for field, each in zip(BUNDLES.events, values, strict=True)}
 
 
-def _tables(major: int, stream: Iterator[Rows]) -> Iterator[pa.Table]:
+def _tables(stream: Iterator[Events]) -> Iterator[pa.Table]:
     """Join rows until they fill a row group; the last one may be smaller."""
-    held: list[Rows] = []
+    held: list[Events] = []
     room_rows, room_muons = GROUP_ROWS, GROUP_MUONS
     for rows in stream:
         held.append(rows)
-        room_rows -= len(rows.minor)
-        room_muons -= len(rows.muons)
+        room_rows -= len(rows)
+        room_muons -= len(rows.items)
         del rows  # while a row group is written, nothing else holds its muons
         if room_rows <= 0 or room_muons <= 0:
-            yield _to_table(major, _join(held))
+            yield _table(held)
             room_rows, room_muons = GROUP_ROWS, GROUP_MUONS
     if held:
-        yield _to_table(major, _join(held))
+        yield _table(held)
 
 
-def _join(held: list[Rows]) -> Rows:
+def _table(held: list[Events]) -> pa.Table:
     """Join rows and empty the list of them."""
     parts, held[:] = held[:], []
-    return joined(parts) if len(parts) > 1 else parts[0]
-
-
-def _to_table(major: int, rows: Rows) -> pa.Table:
-    ids = np.full(len(rows.minor), major, np.uint64), rows.minor
-    columns: dict[str, NDArray[Any]] = {
-        field.name: values for field, values in zip(PRIMARY_IDS, ids, strict=True)
-    }
-    columns |= {field.name: rows.primary[:, column] for column, field in enumerate(PRIMARY)}
-    return nested_table(columns, rows.multiplicity, rows.muons)
+    rows = concatenate(parts)
+    del parts
+    return nested_table(rows.columns, rows.multiplicity, rows.items)

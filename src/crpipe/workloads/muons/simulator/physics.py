@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crpipe.workloads.common import elementary
-from crpipe.workloads.common.simulators import joined, taken
+from crpipe.workloads.common.simulators import Arrays, joined, taken
 from crpipe.workloads.muons.simulator.air import EARTH_RADIUS_M, standard_air
 
 if TYPE_CHECKING:
@@ -40,16 +40,12 @@ _FLAT = 1e-9  # an index this close to 1: the integral is a logarithm
 
 
 @dataclass(frozen=True, slots=True)
-class Primaries:
+class Primaries(Arrays):
     """N primaries: total energy [GeV], mass number, cosine of the zenith angle; each [N] float64."""
 
     energy_gev: Floats
     mass_number: Floats
     cos_zenith: Floats
-
-    def __len__(self) -> int:
-        """Count the primaries."""
-        return len(self.energy_gev)
 
 
 def flux(model: str, energy_gev: Floats) -> Floats:
@@ -66,7 +62,10 @@ def flux(model: str, energy_gev: Floats) -> Floats:
 def sample_primaries(rng: np.random.Generator, options: AirShowersOptions, count: int) -> Primaries:
     """Draw ``count`` primaries with the section's spectrum, composition and zenith law."""
     if options.spectrum == "power_law":
-        energy, nucleus = _sample_power_law(rng, options, count)
+        limits = options.energy_min_gev, options.energy_max_gev
+        energy = power_law(rng.random(count), *limits, options.spectral_index)
+        share = np.array(options.composition) / np.sum(options.composition)
+        nucleus = rng.choice(len(share), count, p=share)
     else:
         energy, nucleus = _sample_model(rng, options, count)
     lowest = np.cos(np.deg2rad(options.zenith_max_deg))
@@ -86,15 +85,6 @@ def power_law(uniform: Floats, low: Any, high: Any, index: Any) -> Floats:
     power = np.where(flat, 1.0, power)
     sloped = (1 + uniform * (span**power - 1)) ** (1 / power)
     return np.asarray(low * np.where(flat, span**uniform, sloped))
-
-
-def _sample_power_law(
-    rng: np.random.Generator, options: AirShowersOptions, count: int
-) -> tuple[Floats, NDArray[np.intp]]:
-    limits = options.energy_min_gev, options.energy_max_gev
-    energy = power_law(rng.random(count), *limits, options.spectral_index)
-    share = np.array(options.composition) / np.sum(options.composition)
-    return energy, rng.choice(len(share), count, p=share)
 
 
 def _sample_model(
@@ -138,7 +128,7 @@ CHUNK = 1 << 15  # muons propagated at once: their temporaries stay in the cache
 
 
 @dataclass(slots=True)
-class Muons:
+class Muons(Arrays):
     """M muons in the plane across their shower's axis.
 
     shower: [M] int32, ascending; energy [GeV], x, y [m] and their slopes [rad]: [M] float32 each.
@@ -150,10 +140,6 @@ class Muons:
     y: NDArray[np.float32]
     slope_x: NDArray[np.float32]
     slope_y: NDArray[np.float32]
-
-    def __len__(self) -> int:
-        """Count the muons."""
-        return len(self.energy)
 
     def table(self) -> NDArray[np.float32]:
         """Copy energy, x and y into the layout of the files: [M, 3] float32."""
@@ -283,7 +269,7 @@ BENDING_GEV_PER_T_M = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Showers:
+class Showers(Arrays):
     """N showers, and what all muons of one share; arrays [N] float64 unless noted.
 
     threshold_gev: least energy of its muons at the surface. multiplicity: [N] int64. stretch: log of this
@@ -297,10 +283,6 @@ class Showers:
     multiplicity: NDArray[np.int64]
     stretch: Floats
     bending: Floats
-
-    def __len__(self) -> int:
-        """Count the showers."""
-        return len(self.energy_gev)
 
 
 def effective_cosine(cos_zenith: Floats) -> Floats:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from crpipe.workloads.common import elementary
 from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, SENSORS
-from crpipe.workloads.xec.scoring.baseline import LIGHT_CM_PER_NS
+from crpipe.workloads.xec.scoring.baseline import DEEPEST_CM, LIGHT_CM_PER_NS, PITCH_AREA_CM2
 from crpipe.workloads.xec.sensors import FACE_IDS, FACES, INNER_RADIUS
 
 if TYPE_CHECKING:
@@ -41,31 +41,7 @@ class Codec(nn.Module):
         self.time_scale = options.time_scale_ns
         constants = (float(CURVES.index(self.curve)), self.scale, self.most, self.time_scale)
         self.register_buffer("constants", torch.tensor(constants))
-
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Tensor],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
-        """Refuse weights that were trained with other constants: they would see other numbers."""
-        there = state_dict.get(f"{prefix}constants")
-        here = self.get_buffer("constants")
-        if there is not None and not torch.equal(there.to(here), here):
-            curve, *numbers = there.tolist()
-            error_msgs.append(
-                f"the weights were trained with model.codec: {{photons: {CURVES[int(curve)]}, photons_scale: "
-                f"{numbers[0]:g}, photons_most: {numbers[1]:g}, time_scale_ns: {numbers[2]:g}}}; "
-                "give the same"
-            )
-            return
-        super()._load_from_state_dict(
-            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        )
+        self.register_load_state_dict_pre_hook(_refuse_others)  # type: ignore[no-untyped-call]
 
     def encode_photons(self, photons: Tensor) -> Tensor:
         """Encode photons, of any sign, as numbers that are 1 at photons_most."""
@@ -96,14 +72,36 @@ class Codec(nn.Module):
         return encoded * self.time_scale + start
 
 
+def _refuse_others(
+    codec: Codec,
+    state: dict[str, Tensor],
+    prefix: str,
+    _metadata: dict[str, Any],
+    _strict: bool,
+    _missing: list[str],
+    _unexpected: list[str],
+    error_msgs: list[str],
+) -> None:
+    """Refuse weights that were trained with other constants: they would see other numbers."""
+    name, here = f"{prefix}constants", codec.get_buffer("constants")
+    there = state.get(name)
+    if there is not None and not torch.equal(there.to(here), here):
+        curve, *numbers = there.tolist()
+        error_msgs.append(
+            f"the weights were trained with model.codec: {{photons: {CURVES[int(curve)]}, photons_scale: "
+            f"{numbers[0]:g}, photons_most: {numbers[1]:g}, time_scale_ns: {numbers[2]:g}}}; "
+            "give the same"
+        )
+        state[name] = here
+
+
 # What the networks see of an event: encoded sensors, and a few sums that physicists would look at first.
 
 CHANNELS = 4
-DEEPEST_CM = 38.5  # of the xenon
 U_CM, V_CM = 24.0, 68.0  # half lengths of the inner face
 _RINGS_CM = (2.5, 4.0, 6.0, 9.0, 13.0, 20.0)  # about the centre of the light on the inner face
 SUMS = 14 + len(FACES) + len(_RINGS_CM)
-_DEPTH = 1.51 * 1.53 / (8 * math.pi)  # area of the face for each sensor
+_DEPTH = PITCH_AREA_CM2 / (8 * math.pi)
 _TIMED = 200.0  # sensors with a time in a bright event, about
 _LEVELS = 8  # of light, from which as many sensors each are hidden
 _ALIVE = 0.1  # share of the sensors of a face; with fewer, their mean says nothing about the others

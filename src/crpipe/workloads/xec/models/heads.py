@@ -156,18 +156,21 @@ class GammaModel(nn.Module):
             if out.shape[1] > count:
                 log_sigma = out[:, count:].clamp(LEAST_LOG_SIGMA, MOST_LOG_SIGMA)
             step = out[:, :count] * self.get_buffer(f"unit_{name}")
-            predictions[name] = (self._corrected(name, estimate, step), log_sigma)
+            predictions[name] = (shifted(name, estimate, step, log=self.tasks[name].log), log_sigma)
         return predictions
 
     def estimates(self, items: Tensor) -> dict[Truth, Tensor]:
-        """Predict by the regressions alone: for each task [B, D] in the units of its columns."""
+        """Predict by the regressions alone: for each task [B, D] in the units of its columns.
+
+        Of an energy they learn the logarithm of the ratio to the simple estimate.
+        """
         return self._estimates(self.encoder.features(items)[1])
 
     def _estimates(self, sums: LightSums) -> dict[Truth, Tensor]:
         sizes = [len(UNITS[name]) for name in self.names]
         steps = (self.regression(sums.vector) + self.sensors(sums.shares)).split(sizes, dim=1)
         return {
-            name: _after(name, self._simple(name, sums), step)
+            name: shifted(name, self._simple(name, sums), step, log=name == "energy")
             for name, step in zip(self.names, steps, strict=True)
         }
 
@@ -182,7 +185,8 @@ class GammaModel(nn.Module):
             first = {name: self._simple(name, sums) for name in self.names}
             vectors.append(sums.vector)
             shares.append(sums.shares)
-            steps.append(torch.cat([_between(name, first[name], truth[name]) for name in self.names], dim=1))
+            away = [difference(name, truth[name], first[name], log=name == "energy") for name in self.names]
+            steps.append(torch.cat(away, dim=1))
             simple.append(first)
             true.append(truth)
         if not vectors:
@@ -195,7 +199,8 @@ class GammaModel(nn.Module):
         sizes = [len(UNITS[name]) for name in self.names]
         for name, step in zip(self.names, learned.split(sizes, dim=1), strict=True):
             first_of, true_of = (torch.cat([each[name] for each in part]) for part in (simple, true))
-            off = difference(name, _after(name, first_of, step), true_of, log=self.tasks[name].log)
+            fitted = shifted(name, first_of, step, log=name == "energy")
+            off = difference(name, fitted, true_of, log=self.tasks[name].log)
             width = torch.quantile(off.abs().double(), WITHIN, dim=0)
             self.get_buffer(f"unit_{name}").copy_(
                 torch.maximum(width, _FINEST * self._first_unit(name).to(width))
@@ -216,26 +221,15 @@ class GammaModel(nn.Module):
         away = math.pi / 2 - torch.atan(sums.u_cm / INNER_RADIUS)
         return torch.stack([away, wrapped(around)], dim=1)
 
-    def _corrected(self, name: Truth, estimate: Tensor, step: Tensor) -> Tensor:
-        """Correct an estimate of a task by the network's step, in units of the columns: [B, D] each."""
-        if name == "energy":
-            return estimate * step.exp() if self.tasks[name].log else estimate + step
-        return _after(name, estimate, step)
 
-
-def _between(name: Truth, simple: Tensor, truth: Tensor) -> Tensor:
-    """Return what the regression learns of a task, [B, D]: for an energy, the logarithm of the ratio."""
-    return difference(name, truth, simple, log=name == "energy")
-
-
-def _after(name: Truth, simple: Tensor, step: Tensor) -> Tensor:
-    """Return the value that is ``step``, as by ``_between``, away from a simple estimate: [B, D] each."""
-    if name == "energy":
-        return simple * step.exp()
+def shifted(name: Truth, estimate: Tensor, step: Tensor, *, log: bool) -> Tensor:
+    """Return the values that are ``step`` away from an estimate, as by ``difference``: [B, D] each."""
+    if log:
+        return estimate * step.exp()
     if name == "angle":
-        theta, phi = (simple + step).unbind(dim=1)
+        theta, phi = (estimate + step).unbind(dim=1)
         return torch.stack([theta, wrapped(phi)], dim=1)
-    return simple + step
+    return estimate + step
 
 
 def difference(name: Truth, predicted: Tensor, truth: Tensor, *, log: bool) -> Tensor:

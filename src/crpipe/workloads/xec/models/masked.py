@@ -23,6 +23,7 @@ from crpipe.workloads.xec.models.heads import smooth_l1
 from crpipe.workloads.xec.options import InpainterOptions, MaskedAutoencoderOptions
 from crpipe.workloads.xec.scoring import hidden as inpainted
 from crpipe.workloads.xec.scoring.baseline import neighbour_average, solid_angle_average
+from crpipe.workloads.xec.scoring.hidden import DEAD, HIDDEN
 from crpipe.workloads.xec.sensors import face_of, read_sensor_map
 
 if TYPE_CHECKING:
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
 # What an inpainter says of each event: numbers, and lists of the sensors that it found.
 
-HIDDEN, DEAD = 0, 1  # kinds of a found sensor
 # List columns of a prediction: one value for each found sensor of the event.
 LISTS = {
     "sensor_id": np.int16,
@@ -211,9 +211,8 @@ class MaskedWorkload(Workload, Generic[Options]):
         model.get_buffer("light_from").copy_(torch.stack([low, width]))
         model.get_buffer("light_weight").copy_(weights / weights[number].mean())
 
-    def validate(self, model: nn.Module, events: Events, generator: torch.Generator) -> Columns:  # noqa: ARG002
+    def validate(self, model: MaskedModel, events: Events, generator: torch.Generator) -> Columns:  # noqa: ARG002
         """Measure the mean distance of the encoded photons of hidden sensors: [N] each."""
-        assert isinstance(model, MaskedModel)
         batch = self.on_device(model, events)
         sensors, hidden = batch["sensors"], batch["hidden"]
         shown = visible(sensors, hidden)
@@ -297,11 +296,10 @@ class Inpainter(MaskedWorkload[InpainterOptions]):
         """Return one row for each found sensor; see hidden_sensor_table."""
         return hidden_sensor_table(events, prediction)
 
-    def graphs(self, model: nn.Module, made: Provenance, folder: Path) -> Graphs:
+    def graphs(self, model: MaskedModel, made: Provenance, folder: Path) -> Graphs:
         """Write the ONNX graph from raw branches to all sensors; see export.write_inpainter."""
         from crpipe.workloads.xec import export  # noqa: PLC0415 - onnx is slow, and an extra
 
-        assert isinstance(model, MaskedModel)
         return export.write_inpainter(model, made, folder)
 
     def card(self, made: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:

@@ -132,9 +132,8 @@ class Regressor(Workload):
         self._model = GammaModel(self.options, self.places)
         return self._model
 
-    def fit(self, model: nn.Module, blocks: Iterable[Events]) -> None:
+    def fit(self, model: GammaModel, blocks: Iterable[Events]) -> None:
         """Fit the regression, from which the network begins."""
-        assert isinstance(model, GammaModel)
         batches = (self.on_device(model, events) for events in blocks)
         model.fit((batch["sensors"], {name: batch[name] for name in self.tasks}) for batch in batches)
 
@@ -233,9 +232,8 @@ class Regressor(Workload):
         losses = self.losses(model, model(batch["sensors"]), batch)
         return {f"{name}_loss": each.cpu().numpy() for name, each in losses.items()}
 
-    def deviations(self, model: nn.Module, events: Events, generator: torch.Generator) -> Columns:  # noqa: ARG002
+    def deviations(self, model: GammaModel, events: Events, generator: torch.Generator) -> Columns:  # noqa: ARG002
         """Return the distance to the truth in units of the predicted uncertainty: [N] for each column."""
-        assert isinstance(model, GammaModel)
         batch = self.on_device(model, events)
         columns: Columns = {}
         for name, (value, log_sigma) in model(batch["sensors"]).items():
@@ -262,19 +260,17 @@ class Regressor(Workload):
 
         return display.choose(truth, prediction, self.tasks)
 
-    def show(self, model: nn.Module, events: Events, prediction: Columns, folder: Path) -> dict[str, float]:
+    def show(self, model: GammaModel, events: Events, prediction: Columns, folder: Path) -> dict[str, float]:
         """Draw the worst events, and which faces the predictions depend on."""
         from crpipe.workloads.xec.scoring import display
 
-        assert isinstance(model, GammaModel)
         display.draw_worst(events, prediction, self.tasks, folder)
         return display.saliency(model, events, folder)
 
-    def graphs(self, model: nn.Module, made: Provenance, folder: Path) -> Graphs:
+    def graphs(self, model: GammaModel, made: Provenance, folder: Path) -> Graphs:
         """Write the ONNX graph from raw branches to predictions; see export.write_regressor."""
         from crpipe.workloads.xec import export
 
-        assert isinstance(model, GammaModel)
         return export.write_regressor(model, self.options, made, folder)
 
     def card(self, made: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:

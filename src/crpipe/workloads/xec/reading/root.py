@@ -13,7 +13,7 @@ from crpipe.core.errors import FormatError, require
 from crpipe.events.batch import Events
 from crpipe.events.expectations import Expectations
 from crpipe.events.notes import note
-from crpipe.workloads.common.raw_files import Reading
+from crpipe.workloads.common.raw_files import reading
 from crpipe.workloads.xec.layout import LARGEST, SENSORS, TRUTH, TYPICAL, sensor_layout
 from crpipe.workloads.xec.sensors import read_sensor_map, sensor_map, uvw
 
@@ -293,9 +293,9 @@ def _check_whole(path: Path, written: int) -> None:
         )
 
 
-def _reading(path: Path) -> Reading:
+def _reading(path: Path) -> contextlib.AbstractContextManager[None]:
     """Catch whatever uproot raises: its own code reads what the file's bytes describe."""
-    return Reading(path, Exception)
+    return reading(path, Exception)
 
 
 def _uproot() -> ModuleType:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 LIGHT_CM_PER_NS = 29.9792458 / 1.65  # group velocity of the scintillation light in liquid xenon
 DEEPEST_CM = 38.5  # of the xenon
-_PITCH_AREA = 1.51 * 1.53  # cm^2 of the inner face for each of its sensors
+PITCH_AREA_CM2 = 1.51 * 1.53  # of the inner face for each of its sensors
 
 
 def centre(photons: Floats, places: NDArray[np.floating[Any]]) -> tuple[Floats, Floats, Floats]:
@@ -37,7 +37,7 @@ def centre(photons: Floats, places: NDArray[np.floating[Any]]) -> tuple[Floats, 
     weight = square / np.where(total > 0, total, 1.0)[:, None]
     v = INNER_RADIUS * elementary.arctan2(on_face[:, 1], -on_face[:, 0])
     sensors_lit = light.sum(axis=1) ** 2 / np.where(total > 0, total, 1.0)
-    w = np.minimum(np.sqrt(_PITCH_AREA * sensors_lit / (8 * np.pi)), DEEPEST_CM)
+    w = np.minimum(np.sqrt(PITCH_AREA_CM2 * sensors_lit / (8 * np.pi)), DEEPEST_CM)
     return weight @ on_face[:, 2], weight @ v, w
 
 

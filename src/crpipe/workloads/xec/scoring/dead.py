@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -163,42 +162,31 @@ def measure(
     Nothing where the prediction has no such columns.
     """
     measured: dict[str, Statistic] = {}
-    for case in _cases(prediction):
+    for label, method, predicted in _cases(prediction):
         for depth in _DEPTHS:
-            for number, statistic in _numbers(truth, prediction, case, depth, tasks).items():
-                measured[f"{number}{depth}_dead_{case.label}_{case.method}"] = statistic
+            for number, statistic in _numbers(truth, predicted, depth, tasks).items():
+                measured[f"{number}{depth}_dead_{label}_{method}"] = statistic
     return measured
 
 
-@dataclass(frozen=True, slots=True)
-class _Case:
-    """One label and method, and the predicted columns of both, by their plain names."""
-
-    label: str
-    method: str
-    columns: tuple[str, ...]
-
-
-def _cases(prediction: Mapping[str, Any]) -> Iterator[_Case]:
+def _cases(prediction: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield each label and method with the predicted columns of both, by their plain names."""
     for name in prediction:
         parts = name.split("_")
         if len(parts) == 2 and parts[0] == "dead":  # noqa: PLR2004 - dead_LABEL: how many are
             for method in METHODS:
                 prefix = column(parts[1], method, "")
-                names = tuple(each.removeprefix(prefix) for each in prediction if each.startswith(prefix))
-                if names:
-                    yield _Case(parts[1], method, names)
+                mine = {
+                    key.removeprefix(prefix): prediction[key] for key in prediction if key.startswith(prefix)
+                }
+                if mine:
+                    yield parts[1], method, mine
 
 
 def _numbers(
-    truth: Mapping[str, Any],
-    prediction: Mapping[str, Any],
-    case: _Case,
-    depth: str,
-    tasks: Collection[Truth],
+    truth: Mapping[str, Any], predicted: Mapping[str, Any], depth: str, tasks: Collection[Truth]
 ) -> dict[str, Statistic]:
-    events = len(prediction[column(case.label, case.method, case.columns[0])])
-    index = np.arange(events)
+    index = np.arange(len(next(iter(predicted.values()))))
     if depth:
         if "position" not in tasks or "w_cm" not in truth:
             return {}
@@ -206,7 +194,7 @@ def _numbers(
         index = np.flatnonzero(w >= metrics.SHALLOW_CM if depth == "_deep" else w < metrics.SHALLOW_CM)
     if not len(index):
         return {}
-    part = {name: prediction[column(case.label, case.method, name)][index] for name in case.columns}
+    part = {name: values[index] for name, values in predicted.items()}
     known = {name: np.asarray(values)[index] for name, values in truth.items()}
     measured = metrics.measure(known, part, [task for task in ("energy", "position") if task in tasks])
     return {name: of_events(measured[name], index) for name in _NUMBERS if name in measured}
@@ -242,10 +230,10 @@ def _figure(truth: Mapping[str, Any], prediction: Mapping[str, Any], tasks: Coll
         _, title, unit = _NUMBERS[number]
         for index, method in enumerate(METHODS):
             points = []
-            for case in (each for each in cases if each.method == method):
-                statistic = _numbers(truth, prediction, case, depth, tasks).get(number)
+            for label, _, predicted in (each for each in cases if each[1] == method):
+                statistic = _numbers(truth, predicted, depth, tasks).get(number)
                 if statistic is not None:
-                    many = np.asarray(prediction[f"dead_{case.label}"])
+                    many = np.asarray(prediction[f"dead_{label}"])
                     points.append((many.mean(), *value_and_error(statistic, np.arange(len(many)))))
             if points:
                 dead, value, error = np.array(sorted(points)).T

@@ -37,7 +37,7 @@ TITLES = {
     "neighbours": "mean of the neighbours",
     "solid_angle": "neighbours by solid angle",
 }
-_HIDDEN = 0  # kind of a sensor that was hidden, not dead
+HIDDEN, DEAD = 0, 1  # kinds of a found sensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +51,10 @@ class HiddenSensors:
     photons: dict[str, Floats]
 
 
-@dataclass(frozen=True, slots=True)
-class HiddenErrors:
-    """Mean absolute error, bias and rms of groups of sensors in photons, [G] each; NaN for an empty group.
-
-    error: the bootstrap error of each, by the same name.
-    """
-
-    mae: Floats
-    bias: Floats
-    rms: Floats
-    error: dict[str, Floats]
-
-
 def hidden_sensors(prediction: Mapping[str, Any]) -> HiddenSensors:
     """Join the lists of all events; dead sensors, whose photons nobody knows, are left out."""
     ids, kind, true = (_joined(prediction[name]) for name in ("sensor_id", "kind", "true_photons"))
-    selected = (kind == _HIDDEN) & np.isfinite(true)
+    selected = (kind == HIDDEN) & np.isfinite(true)
     counts = np.array([len(each) for each in prediction["sensor_id"]], np.int64)
     return HiddenSensors(
         events=len(counts),
@@ -100,16 +87,13 @@ def statistics(hidden: HiddenSensors, method: str, group: Numbers, groups: int) 
     return means | {"rms": [derived(math.sqrt, each) for each in means["rms"]]}
 
 
-def errors(hidden: HiddenSensors, method: str, group: Numbers, groups: int) -> HiddenErrors:
-    """Return values and errors of ``statistics``."""
+def errors(hidden: HiddenSensors, method: str, group: Numbers, groups: int) -> dict[str, Floats]:
+    """Return values of ``statistics`` and their bootstrap errors, [2, G] each; NaN for an empty group."""
     every = np.arange(hidden.events)
-    pairs = {
+    return {
         name: np.array([value_and_error(each, every) for each in some]).reshape(-1, 2).T
         for name, some in statistics(hidden, method, group, groups).items()
     }
-    return HiddenErrors(
-        **{name: pair[0] for name, pair in pairs.items()}, error={n: p[1] for n, p in pairs.items()}
-    )
 
 
 def _joined(lists: Any) -> Floats:
@@ -191,19 +175,20 @@ def _by_face(axis: Axes, hidden: HiddenSensors) -> None:
     width = 0.8 / len(hidden.photons)
     for number, method in enumerate(hidden.photons):
         scores = errors(hidden, method, hidden.face, len(FACES))
-        finite = np.isfinite(scores.mae)
+        mae, error = scores["mae"]
+        finite = np.isfinite(mae)
         where = np.arange(len(FACES)) + (number - (len(hidden.photons) - 1) / 2) * width
         by_face: dict[str, Any] = {
             "face": [FACES[place] for place in np.flatnonzero(finite)],
             "sensors": np.bincount(hidden.face, minlength=len(FACES))[finite],
-            "value": scores.mae[finite],
-            "error": scores.error["mae"][finite],
-            "bias": scores.bias[finite],
-            "rms": scores.rms[finite],
+            "value": mae[finite],
+            "error": error[finite],
+            "bias": scores["bias"][0, finite],
+            "rms": scores["rms"][0, finite],
         }
         style.note(axis.figure, "mean absolute error by face", TITLES[method], **by_face)
-        spread: dict[str, Any] = {"yerr": np.nan_to_num(scores.error["mae"][finite]), "ecolor": style.REAL}
-        axis.bar(where[finite], scores.mae[finite], width, color=style.COLOURS[number], **spread)
+        spread: dict[str, Any] = {"yerr": np.nan_to_num(error[finite]), "ecolor": style.REAL}
+        axis.bar(where[finite], mae[finite], width, color=style.COLOURS[number], **spread)
     axis.set_xticks(range(len(FACES)), FACES)
     axis.grid(visible=False, axis="x")
     axis.set(title="by face", ylabel="mean absolute error [photons]")
@@ -219,19 +204,18 @@ def _by_photons(sizes: Axes, biases: Axes, hidden: HiddenSensors) -> None:
     shown = (count >= _FEWEST) & (np.arange(len(count)) > 0)
     for index, method in enumerate(hidden.photons):
         scores = errors(hidden, method, number, len(count))
+        (mae, mae_error), (bias, bias_error) = scores["mae"], scores["bias"]
         line: dict[str, Any] = {
             "fmt": f"{_MARKERS[index]}-",
             "markersize": 3.5,
             "color": style.COLOURS[index],
             "label": TITLES[method],
         }
-        by_light = {"photons": light[shown], "value": scores.mae[shown], "bias": scores.bias[shown]}
+        by_light = {"photons": light[shown], "value": mae[shown], "bias": bias[shown]}
         style.note(sizes.figure, "mean absolute error by light", TITLES[method], **by_light)
-        sizes.errorbar(light[shown], scores.mae[shown], np.nan_to_num(scores.error["mae"][shown]), **line)
+        sizes.errorbar(light[shown], mae[shown], np.nan_to_num(mae_error[shown]), **line)
         bright = shown & (light >= _FROM)
-        share, spread = (
-            100 * each[bright] / light[bright] for each in (scores.bias, np.nan_to_num(scores.error["bias"]))
-        )
+        share, spread = (100 * each[bright] / light[bright] for each in (bias, np.nan_to_num(bias_error)))
         biases.errorbar(light[bright], share, spread, **line)
     ends = light[shown]
     if len(ends):
@@ -275,7 +259,7 @@ def draw_worst(events: Events, prediction: Mapping[str, Any], folder: Path) -> N
     titles, circled = [], []
     for at, ids in enumerate(prediction["sensor_id"]):
         with_found[at, ids] = prediction["photons"][at]
-        hidden = prediction["kind"][at] == _HIDDEN
+        hidden = prediction["kind"][at] == HIDDEN
         off = np.abs(prediction["photons"][at] - prediction["true_photons"][at])[hidden]
         name = f"run {events.columns['run'][at]}, event {events.columns['event'][at]}"
         titles.append(f"{name}\n{hidden.sum()} hidden, mean error {off.mean():.3g} photons")

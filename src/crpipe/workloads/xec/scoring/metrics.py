@@ -6,6 +6,7 @@ A resolution is half the width of the interval that holds 68.27 % of the events:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,8 @@ import numpy as np
 
 from crpipe.events.layout import Metric
 from crpipe.statistics.groups import mean, of_events, quantile, value_and_error
-from crpipe.workloads.common import binned, elementary
+from crpipe.workloads.common import elementary
+from crpipe.workloads.common.binned import Profile, even_cuts, rows_in_bins
 from crpipe.workloads.xec.scoring.baseline import point
 
 if TYPE_CHECKING:
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from crpipe.statistics.groups import Statistic
-    from crpipe.workloads.common.binned import Profile
     from crpipe.workloads.xec.layout import Truth
 
     Floats = NDArray[np.float64]
@@ -77,14 +78,10 @@ QUANTITIES: dict[Truth, tuple[Quantity, ...]] = {
         Quantity("phi", "phi_rad", "azimuth", "mrad", 1.0, 1e3, turn=True),
     ),
 }
-_NEGLIGIBLE: dict[str, Any] = {"tolerance": 0.05, "relative": True}  # of the baseline's resolution
+_RESOLUTION = partial(Metric, ideal=0.0, tolerance=0.05, relative=True)  # of the baseline's resolution
 _WHOLE = {
-    "position": Metric(
-        "distance_resolution", "68 % of the distances to the true place", "cm", ideal=0.0, **_NEGLIGIBLE
-    ),
-    "angle": Metric(
-        "opening_angle", "68 % of the angles to the true direction", "mrad", ideal=0.0, **_NEGLIGIBLE
-    ),
+    "position": _RESOLUTION("distance_resolution", "68 % of the distances to the true place", "cm"),
+    "angle": _RESOLUTION("opening_angle", "68 % of the angles to the true direction", "mrad"),
 }
 
 
@@ -108,7 +105,7 @@ def metrics(tasks: Collection[Truth], uncertain: Collection[Truth] = ()) -> tupl
         for each in quantities if task in tasks else ():
             about = "about their median" if each.centred else "about 0"
             title = f"{each.title}: half width of 68 % of the residuals {about}"
-            declared.append(Metric(f"{each.name}_resolution", title, each.unit, ideal=0.0, **_NEGLIGIBLE))
+            declared.append(_RESOLUTION(f"{each.name}_resolution", title, each.unit))
             near(f"{each.name}_bias", f"{each.title}: median residual", each.unit, 0.0, each.negligible)
             if task in uncertain:
                 title = f"{each.title}: half width of 68 % of residual / predicted sigma"
@@ -119,14 +116,7 @@ def metrics(tasks: Collection[Truth], uncertain: Collection[Truth] = ()) -> tupl
             declared.append(_WHOLE[task])
     if "energy" in tasks:
         declared += [
-            Metric(
-                f"energy_resolution_{name}",
-                f"energy: half width, {words}",
-                "%",
-                ideal=0.0,
-                needs=needs,
-                **_NEGLIGIBLE,
-            )
+            _RESOLUTION(f"energy_resolution_{name}", f"energy: half width, {words}", "%", needs=needs)
             for name, (words, needs) in _PARTS.items()
             if "position" in tasks or name in ("low", "high")
         ]
@@ -156,31 +146,29 @@ def measure(
                 for side in (truth, prediction)
             )
             away = distances(true, predicted) if task == "position" else angles(true, predicted)
-            measured |= _of_known({_WHOLE[task].name: within(away)}, known)
+            measured |= _of_known({_WHOLE[task].name: within(away)}, np.flatnonzero(known))
     return measured
 
 
-def _of_known(statistics: Mapping[str, Statistic], known: NDArray[np.bool_]) -> dict[str, Statistic]:
-    """Make statistics of some events, [N] bool, those of all; nothing without any event."""
-    index = np.flatnonzero(known)
+def _of_known(statistics: Mapping[str, Statistic], index: NDArray[np.intp]) -> dict[str, Statistic]:
+    """Make statistics of the events with these numbers those of all; nothing without any event."""
     return {name: of_events(each, index) for name, each in statistics.items()} if len(index) else {}
 
 
 def _measure_one(
     quantity: Quantity, truth: Mapping[str, Any], prediction: Mapping[str, Any]
 ) -> dict[str, Statistic]:
-    predicted = predicted_values(quantity, prediction)
-    if predicted is None:
+    pair = known_residuals(quantity, truth, prediction)
+    if pair is None:
         return {}
-    known = known_of(quantity, truth)
-    residuals = quantity.residuals(truth, predicted)[known]
+    known, residuals = pair
     measured = {f"{quantity.name}_resolution": quantity.width(residuals)}
     measured[f"{quantity.name}_bias"] = middle(residuals)
     pull = pulls(quantity, truth, prediction)
     if pull is not None:
         measured[f"{quantity.name}_coverage_68"] = mean(1.0 * (np.abs(pull[known]) < 1))
         measured[f"{quantity.name}_pull"] = within(pull[known])
-    return _of_known(measured, known)
+    return _of_known(measured, np.flatnonzero(known))
 
 
 def _measure_parts(
@@ -188,13 +176,10 @@ def _measure_parts(
 ) -> dict[str, Statistic]:
     """Measure the resolution of the energy in each part of the events that has one."""
     quantity = QUANTITIES["energy"][0]
-    if quantity.column not in truth:
+    pair = known_residuals(quantity, truth, prediction)
+    if pair is None:
         return {}
-    predicted = predicted_values(quantity, prediction)
-    if predicted is None:
-        return {}
-    known = known_of(quantity, truth)
-    residuals = quantity.residuals(truth, predicted)[known]
+    known, residuals = pair
     energy = np.asarray(truth[quantity.column], np.float64)[known]
     upper = np.argsort(np.argsort(energy, kind="stable"), kind="stable") >= len(energy) // 2
     parts = {"low": ~upper, "high": upper}
@@ -204,21 +189,19 @@ def _measure_parts(
     measured: dict[str, Statistic] = {}
     for name, mine in parts.items():
         width = {f"energy_resolution_{name}": quantity.width(residuals[mine])}
-        measured |= _of_known(width, _all_of(known, mine))
+        measured |= _of_known(width, np.flatnonzero(known)[mine])
     return measured
 
 
-def _all_of(known: NDArray[np.bool_], mine: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return which of all events are among the known ones that ``mine`` chooses."""
-    chosen = known.copy()
-    chosen[known] = mine
-    return chosen
-
-
-def predicted_values(quantity: Quantity, prediction: Mapping[str, Any], prefix: str = "") -> Floats | None:
-    """Return the predicted values [N], in the unit of the column; None where there are none."""
+def known_residuals(
+    quantity: Quantity, truth: Mapping[str, Any], prediction: Mapping[str, Any], prefix: str = ""
+) -> tuple[NDArray[np.bool_], Floats] | None:
+    """Return which events have a true value, [N], and the residuals of these, [K]; None without columns."""
     values = prediction.get(f"{prefix}{quantity.column}")
-    return None if values is None else np.asarray(values, np.float64)
+    if values is None or quantity.column not in truth:
+        return None
+    known = known_of(quantity, truth)
+    return known, quantity.residuals(truth, np.asarray(values, np.float64))[known]
 
 
 def known_of(quantity: Quantity, truth: Mapping[str, Any]) -> NDArray[np.bool_]:
@@ -285,12 +268,12 @@ def profile(condition: Floats, values: Floats, statistic: Callable[[Floats], Sta
     condition, values: [N]. Events of equal condition stay together; bins of fewer than 25 are left out, so
     there may be none.
     """
-    return binned.profile(
-        condition,
-        binned.even_cuts(condition, FEWEST, _MOST_BINS),
-        FEWEST,
-        lambda mine: value_and_error(statistic(values[mine]), np.arange(np.count_nonzero(mine))),
-    )
+    cuts = even_cuts(condition, FEWEST, _MOST_BINS)
+
+    def measured(mine: NDArray[np.bool_]) -> tuple[float, float]:
+        return value_and_error(statistic(values[mine]), np.arange(np.count_nonzero(mine)))
+
+    return Profile(*rows_in_bins(condition, cuts, FEWEST, measured, 2))
 
 
 # How the energy resolution depends on the energy E: a / sqrt(E) (+) b (+) c / E, added in quadrature.
@@ -304,7 +287,7 @@ _FEWEST_BINS = 4  # three terms need one more
 class EnergyCurve:
     """Resolutions in bins of energy (in GeV; %), and the terms through them.
 
-    terms, terms_error: a in % sqrt(GeV), b in %, c in % GeV; NaN where the bins are too few.
+    terms, terms_error: a in % sqrt(GeV), b in %, c in % GeV.
     """
 
     bins: Profile
@@ -318,10 +301,8 @@ class EnergyCurve:
 
 def measure_curve(truth: Mapping[str, Any], prediction: Mapping[str, Any]) -> dict[str, float]:
     """Return the terms and their errors; nothing where the energies are too few or too much alike."""
-    if "energy_gev" not in truth:
-        return {}
     curve = energy_curve(truth, prediction)
-    if curve is None or not np.isfinite(curve.terms).all():
+    if curve is None:
         return {}
     numbers = {name: float(value) for name, value in zip(TERMS, curve.terms, strict=True)}
     errors = zip(TERMS, curve.terms_error, strict=True)
@@ -331,18 +312,17 @@ def measure_curve(truth: Mapping[str, Any], prediction: Mapping[str, Any]) -> di
 def energy_curve(
     truth: Mapping[str, Any], prediction: Mapping[str, Any], prefix: str = ""
 ) -> EnergyCurve | None:
-    """Measure the resolution in bins of energy, and fit it; None without predicted energies."""
+    """Measure the resolution in bins of energy, and fit it; None where there are too few bins or no fit."""
     quantity = QUANTITIES["energy"][0]
-    predicted = predicted_values(quantity, prediction, prefix)
-    if predicted is None:
+    pair = known_residuals(quantity, truth, prediction, prefix)
+    if pair is None:
         return None
-    known = known_of(quantity, truth)
-    energy = np.asarray(truth["energy_gev"], np.float64)[known]
-    residuals = quantity.residuals(truth, predicted)[known]
-    bins = profile(energy, residuals, quantity.width)
+    known, residuals = pair
+    bins = profile(np.asarray(truth["energy_gev"], np.float64)[known], residuals, quantity.width)
     if len(bins.where) < _FEWEST_BINS:
-        return EnergyCurve(bins, np.full(3, np.nan), np.full(3, np.nan))
-    return EnergyCurve(bins, *fit_terms(bins.where, bins.value, bins.error))
+        return None
+    terms, errors = fit_terms(bins.where, bins.value, bins.error)
+    return EnergyCurve(bins, terms, errors) if np.isfinite(terms).all() else None
 
 
 def fit_terms(energy: Floats, resolution: Floats, error: Floats) -> tuple[Floats, Floats]:

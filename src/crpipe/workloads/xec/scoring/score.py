@@ -143,8 +143,7 @@ def dependence(judged: Judged) -> Figure:
             for name, values in judged.residuals.items():
                 binned = profile(condition, values, statistic)
                 _points(axis, binned, name)
-                bins = {"where": binned.where, "value": binned.value, "error": binned.error}
-                style.note(figure, f"{title} against {label}", name, **bins)
+                style.note(figure, f"{title} against {label}", name, **binned._asdict())
             if title == "bias":
                 axis.axhline(0.0, **NULL_LINE)
                 axis.set_xlabel(label)
@@ -204,8 +203,7 @@ def calibration(judged: list[Judged]) -> Figure:
         style.note(figure, "pulls", each.quantity.title, **ends, density=share / each.events / step)
         rank = 100 * np.argsort(np.argsort(each.sigma)) / each.events
         binned = profile(rank, each.pulls, metrics.within)
-        points = {"where": binned.where, "value": binned.value, "error": binned.error}
-        style.note(figure, "width of the pulls", each.quantity.title, **points)
+        style.note(figure, "width of the pulls", each.quantity.title, **binned._asdict())
         right.errorbar(binned.where, binned.value, binned.error, fmt="o-", markersize=3.5, color=colour)
     left.set(title="pulls; grey: unit Gaussian", xlim=(-5, 5), ylabel="density of events")
     left.set_xlabel("(predicted - true) / predicted sigma")
@@ -220,17 +218,13 @@ def calibration(judged: list[Judged]) -> Figure:
 
 def _judged(quantity: Quantity, truth: Columns, prediction: Columns) -> Judged | None:
     """Choose the events that are known; None where there are none, or no predictions."""
-    if quantity.column not in truth:
-        return None
-    known = metrics.known_of(quantity, truth)
-    values = {
-        name: metrics.predicted_values(quantity, prediction, prefix) for name, prefix in _PREFIX.items()
+    pairs = {
+        name: metrics.known_residuals(quantity, truth, prediction, prefix) for name, prefix in _PREFIX.items()
     }
-    if values["network"] is None or not known.any():
+    if pairs["network"] is None or not pairs["network"][0].any():
         return None
-    residuals = {
-        name: quantity.residuals(truth, each)[known] for name, each in values.items() if each is not None
-    }
+    known = pairs["network"][0]
+    residuals = {name: each[1] for name, each in pairs.items() if each is not None}
     conditions = {"true energy [MeV]": ("energy_gev", _MEV), "true depth w [cm]": ("w_cm", 1.0)}
     shown = {
         label: np.asarray(truth[name], np.float64)[known] * scale
@@ -250,7 +244,7 @@ def _judged(quantity: Quantity, truth: Columns, prediction: Columns) -> Judged |
 
 def _curves(truth: Columns, prediction: Columns) -> dict[str, EnergyCurve]:
     curves = {name: energy_curve(truth, prediction, prefix) for name, prefix in _PREFIX.items()}
-    return {name: curve for name, curve in curves.items() if curve and np.isfinite(curve.terms).all()}
+    return {name: curve for name, curve in curves.items() if curve is not None}
 
 
 def _points(axis: Axes, binned: Profile, name: str) -> None:

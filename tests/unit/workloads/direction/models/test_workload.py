@@ -232,10 +232,10 @@ def test_an_input_and_its_scales_change_what_an_event_gives_and_not_that_of_othe
 
 def test_without_an_input_features_themselves_are_the_tokens():
     """The embedding has no weights; zeros fill the width."""
-    _, model = build(input="none", width=32, pulses_per_dom=8)
+    _, model = build(input="none", width=34, pulses_per_dom=8)
     assert list(model.network.enter.parameters()) == []
-    x = torch.randn(2, 3, 31)
-    assert torch.equal(model.network.enter(x), torch.cat([x, torch.zeros(2, 3, 1)], dim=-1))
+    x = torch.randn(2, 3, model.features.width)
+    assert torch.equal(model.network.enter(x), torch.cat([x, torch.zeros(2, 3, 2)], dim=-1))
     message = "input: none needs a width of at least 131 for 41 pulses_per_dom, found 128"
     with pytest.raises(ValidationError, match=message):
         FlatTransformerOptions(input="none", pulses_per_dom=41)

@@ -19,6 +19,7 @@ from pulse_files import (
     write_geometry,
     write_simulated,
 )
+from readings import read, refused
 
 KAGGLE = "crpipe.workloads.direction.reading.kaggle:KaggleFiles"
 SIMULATED = "crpipe.workloads.direction.reading.kaggle:SimulatedFiles"
@@ -30,12 +31,6 @@ PULSES = int(MULTIPLICITY.sum())
 def events_with(multiplicity, seed=0):
     columns, items = make_pulses(multiplicity, seed)
     return columns, np.asarray(multiplicity), items
-
-
-def read(reader, path):
-    blocks = list(reader.rows(path))
-    assert reader.totals(path) == (sum(map(len, blocks)), sum(len(block.items) for block in blocks))
-    return concatenate(blocks)
 
 
 def assert_same(events, columns, multiplicity, items):
@@ -64,14 +59,6 @@ def broken(tmp_path):
         return reader, path
 
     return build
-
-
-def refused(built, *words):
-    """Assert that rows() refuses with all of the words."""
-    reader, path = built
-    with pytest.raises(FormatError) as error:
-        list(reader.rows(path))
-    assert all(word in str(error.value) for word in words), str(error.value)
 
 
 def with_value(name, row, value):
@@ -161,7 +148,7 @@ def test_simulated_files_hold_their_own_metadata(tmp_path):
 def test_a_file_of_the_challenge_is_no_simulated_file(broken):
     path = broken()[1]
     simulated = ReaderChoice(SIMULATED, {}, {"geometry": path.parents[1] / "sensor_geometry.csv"}).open()
-    refused((simulated, path), str(path), "no event_metadata", "KaggleFiles")
+    refused(simulated, path, str(path), "no event_metadata", "KaggleFiles")
 
 
 @pytest.mark.parametrize("text", [b"!", b"AAAA"])
@@ -170,7 +157,7 @@ def test_a_damaged_footer_is_refused(tmp_path, text):
     table = pulse_table(*events_with(MULTIPLICITY)).replace_schema_metadata({"event_metadata": text})
     pq.write_table(table, tmp_path / "batch_1.parquet")
     simulated = ReaderChoice(SIMULATED, {}, tables).open()
-    refused((simulated, tmp_path / "batch_1.parquet"), "batch_1.parquet: cannot be read whole")
+    refused(simulated, tmp_path / "batch_1.parquet", "batch_1.parquet: cannot be read whole")
 
 
 def test_a_footer_of_another_number_of_pulses_is_refused(tmp_path):
@@ -179,7 +166,7 @@ def test_a_footer_of_another_number_of_pulses_is_refused(tmp_path):
     schema = pq.read_schema(path)
     pq.write_table(pq.read_table(path).slice(0, 10).cast(schema), path)
     tables = {"geometry": write_geometry(tmp_path / "sensor_geometry.csv")}
-    refused((ReaderChoice(SIMULATED, {}, tables).open(), path), "event 75", "leaves the file", "10 rows")
+    refused(ReaderChoice(SIMULATED, {}, tables).open(), path, "event 75", "leaves the file", "10 rows")
 
 
 @pytest.mark.parametrize(("name", "value"), [("time", -5), ("charge", 1e300), ("charge", float("nan"))])
@@ -199,7 +186,7 @@ def test_another_number_of_rows_than_the_metadata_say(broken, rows, known):
         return pa.concat_tables([table, table]).slice(0, rows)
 
     built = broken(pulses=change)
-    refused(built, "batch_7.parquet", known, f"{rows}")
+    refused(*built, "batch_7.parquet", known, f"{rows}")
     with pytest.raises(FormatError, match=known):
         built[0].totals(built[1])
 
@@ -244,30 +231,30 @@ BAD_META = [
 
 @pytest.mark.parametrize(("change", "words"), [(first, words) for first, *words in BAD_PULSES])
 def test_pulses_that_do_not_fit_are_refused_with_file_and_row(broken, change, words):
-    refused(broken(pulses=change), "batch_7.parquet", *words)
+    refused(*broken(pulses=change), "batch_7.parquet", *words)
 
 
 @pytest.mark.parametrize(("change", "words"), [(first, words) for first, *words in BAD_META])
 def test_metadata_that_do_not_fit_are_refused_with_file_and_row(broken, change, words):
-    refused(broken(meta=change, options={"truth": ("energy_gev",)}), "train_meta.parquet", *words)
+    refused(*broken(meta=change, options={"truth": ("energy_gev",)}), "train_meta.parquet", *words)
 
 
 def test_damaged_metadata(broken):
     reader, path = broken()
     meta = path.parents[1] / "train_meta.parquet"
     meta.write_bytes(meta.read_bytes()[:-100])
-    refused((reader, path), f"{meta}: cannot be read whole")
+    refused(reader, path, f"{meta}: cannot be read whole")
 
 
 def test_no_rows_for_the_file(broken):
     reader, path = broken()
     other = path.rename(path.with_name("batch_8.parquet"))
-    refused((reader, other), "train_meta.parquet", "no row has batch_id 8", "batch_8.parquet")
+    refused(reader, other, "train_meta.parquet", "no row has batch_id 8", "batch_8.parquet")
 
 
 def test_a_name_without_a_number(broken):
     reader, path = broken()
-    refused((reader, path.rename(path.with_name("batch.parquet"))), "batch.parquet", "a number", "{number}")
+    refused(reader, path.rename(path.with_name("batch.parquet")), "batch.parquet", "a number", "{number}")
 
 
 def many_files(files=100):

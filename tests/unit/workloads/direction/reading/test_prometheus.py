@@ -12,12 +12,12 @@ import pytest
 
 from crpipe.campaign.readers import ReaderChoice
 from crpipe.core.errors import FormatError
-from crpipe.events.batch import concatenate
 from crpipe.events.validity import find_invalid_events
 from crpipe.workloads.direction.layout import opening_angle, read_geometry, unit_vectors
 from crpipe.workloads.direction.reading import columns as columns_module
 from crpipe.workloads.direction.reading.prometheus import geometry_of
 from prometheus_files import make_hits, make_truth, place_of, write_flat, write_nested
+from readings import read, refused
 
 MODULE = "crpipe.workloads.direction.reading.prometheus"
 SMALL = [3, 0, 7, 0, 2]
@@ -38,12 +38,6 @@ def nested_reader(path, geometry=None):
     return ReaderChoice(f"{MODULE}:PrometheusPhotons", {}, {"geometry": geometry}).open()
 
 
-def read(reader, path):
-    blocks = list(reader.rows(path))
-    assert reader.totals(path) == (sum(map(len, blocks)), sum(len(block.items) for block in blocks))
-    return concatenate(blocks)
-
-
 def assert_hits(events, counts, geometry, seed=0):
     string, sensor, time = make_hits(counts, seed)
     assert np.array_equal(events.multiplicity, counts)
@@ -51,12 +45,6 @@ def assert_hits(events, counts, geometry, seed=0):
     assert np.array_equal(places, place_of(string, sensor).astype(np.float32))
     assert np.array_equal(events.items[:, 1], time.astype(np.float32))
     assert (events.items[:, 2:] == [1, 0]).all()
-
-
-def refused(reader, path, *words):
-    with pytest.raises(FormatError) as error:
-        list(reader.rows(path))
-    assert all(word in str(error.value) for word in words), str(error.value)
 
 
 @pytest.mark.parametrize("events", [1, 2, 20_000])

@@ -84,10 +84,10 @@ def test_quantiles_in_bins_are_those_of_the_events_inside():
     angles = np.concatenate([np.linspace(0, 1, 100), np.zeros(19), np.linspace(2, 3, 400)])
     found = score.quantiles(angles, values, np.array([2.0, 3.0]))
     assert found.where.tolist() == [1.5, 3.5]  # 19 events are too few
-    assert found.median == pytest.approx([0.5, 2.5])
-    assert found.low == pytest.approx([0.16, 2.16])
-    assert found.high == pytest.approx([0.84, 2.84])
-    assert found.above - found.below == pytest.approx([0.1, 0.05])
+    assert found.median_deg == pytest.approx([0.5, 2.5])
+    assert found.p16_deg == pytest.approx([0.16, 2.16])
+    assert found.p84_deg == pytest.approx([0.84, 2.84])
+    assert found.median_above_deg - found.median_below_deg == pytest.approx([0.1, 0.05])
 
 
 def test_fewer_than_twenty_events_are_said_to_be_too_few(judged, tmp_path):

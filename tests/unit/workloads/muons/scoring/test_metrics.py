@@ -156,8 +156,10 @@ def test_a_large_event_does_not_drown_the_others(toy):
     assert np.bincount(event).max() == classify.MUONS_PER_EVENT
 
 
-@pytest.mark.parametrize("name", ["muon_rows", "bundle_rows", "full_rows", "multiplicity_rows"])
-def test_features_of_some_rows_are_those_of_all(toy, name):
-    event, features = getattr(classify, name)(toy(seed=1))
+@pytest.mark.parametrize(
+    "rows", (classify.GIVEN | classify.OWN).values(), ids=(classify.GIVEN | classify.OWN)
+)
+def test_features_of_some_rows_are_those_of_all(toy, rows):
+    event, features = rows(toy(seed=1))
     chosen = np.random.default_rng(1).permutation(len(event))[:50]
     assert (features(chosen) == features(np.arange(len(event)))[chosen]).all()

@@ -12,12 +12,18 @@ from crpipe.core.ranges import Range
 from crpipe.workloads.muons.simulator import files as module
 from crpipe.workloads.muons.simulator import physics
 from crpipe.workloads.muons.simulator import physics as shower
-from crpipe.workloads.muons.simulator.files import AirShowers, resimulate
+from crpipe.workloads.muons.simulator.files import AirShowers
 from crpipe.workloads.muons.simulator.options import AirShowersOptions
 from crpipe.workloads.muons.simulator.physics import MASS_NUMBERS, flux, power_law
 
 RANGE = Range(42_000, 42_999)
 SMALL = AirShowersOptions(files_per_range=3, showers_per_file=12, depths=20, energy_max_gev=1e7)
+
+
+def resimulate(config, seed, columns):
+    """Give multiplicities and muons of ``AirShowers.again``."""
+    events = AirShowers(config).again(columns, seed)
+    return events.multiplicity, events.items
 
 
 def written(tmp_path, config=SMALL, seed=1, index=0):

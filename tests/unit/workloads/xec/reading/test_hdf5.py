@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+import readings
 from crpipe.campaign.readers import ReaderChoice
-from crpipe.core.errors import FormatError, MissingExtra
-from crpipe.events.batch import concatenate
+from crpipe.core.errors import MissingExtra
 from crpipe.events.validity import find_invalid_events
 from crpipe.workloads.xec.reading import hdf5
 from crpipe.workloads.xec.reading.options import LiquidOFilesOptions
@@ -25,16 +25,11 @@ def reader(**options):
 
 
 def read(path, **options):
-    opened = reader(**options)
-    blocks = list(opened.rows(path))
-    assert opened.totals(path) == (sum(map(len, blocks)), sum(len(block.items) for block in blocks))
-    return concatenate(blocks)
+    return readings.read(reader(**options), path)
 
 
 def refused(path, *words, **options):
-    with pytest.raises(FormatError) as error:
-        list(reader(**options).rows(path))
-    assert all(word in str(error.value) for word in words), str(error.value)
+    readings.refused(reader(**options), path, *words)
 
 
 @pytest.mark.parametrize(("events", "items"), [(1, 1 << 20), (7, 100), (1000, 1), (1000, 1 << 20)])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import uproot
 
+import readings
 from crpipe.campaign.readers import ReaderChoice
 from crpipe.core.errors import FormatError, MissingExtra
 from crpipe.events.batch import concatenate
@@ -28,17 +29,11 @@ def reader(options=None, tables=None):
 
 
 def read(path, options=None, tables=None):
-    opened = reader(options, tables)
-    blocks = list(opened.rows(path))
-    assert opened.totals(path) == (sum(map(len, blocks)), sum(len(block.items) for block in blocks))
-    return concatenate(blocks)
+    return readings.read(reader(options, tables), path)
 
 
 def refused(path, *words, options=None, tables=None):
-    """Assert that rows() refuses with all of the words."""
-    with pytest.raises(FormatError) as error:
-        list(reader(options, tables).rows(path))
-    assert all(word in str(error.value) for word in words), str(error.value)
+    readings.refused(reader(options, tables), path, *words)
 
 
 @pytest.fixture
