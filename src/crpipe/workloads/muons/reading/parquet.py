@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from crpipe.core.errors import FormatError
 from crpipe.events.batch import Events
@@ -316,7 +317,19 @@ def _lists_of(array: pa.Array, depth: int) -> pa.Array:
     target = pa.float32() if pa.types.is_null(leaf) else leaf
     for _ in range(depth):
         target = pa.list_(target)
+    if "list_view" in str(array.type):
+        array = _without_views(array, depth)
     return array if array.type == target else array.cast(target)
+
+
+def _without_views(array: pa.Array, depth: int) -> pa.Array:
+    """Return list views as lists; pyarrow's own cast forgets the last offset (26.0.1)."""
+    if depth == 0 or pa.types.is_null(array.type):
+        return array
+    ends = pc.fill_null(pc.list_value_length(array), 0).to_numpy().cumsum(dtype=np.int64)
+    inside = _without_views(array.flatten(), depth - 1)
+    missing = array.is_null() if array.null_count else None
+    return pa.LargeListArray.from_arrays(pa.array(np.append(0, ends)), inside, mask=missing)
 
 
 def _first_null(array: pa.Array) -> int:

@@ -303,6 +303,17 @@ def test_ids_in_a_list_of_doubles_are_not_rounded(tmp_path):
     assert len(notes) == 2
 
 
+@pytest.mark.parametrize("outer", [pa.list_, pa.list_view, pa.large_list_view])
+@pytest.mark.parametrize("part", [slice(None), slice(1, 3), slice(4, None)])
+def test_views_of_lists_are_whole_lists(outer, part):
+    rows = [[[1.0, 2.0], [3.0]], [], [[4.0]], None, [[], [5.0, 6.0]]]
+    array = pa.array(rows, outer(pa.list_view(pa.float32())))[part]
+    lists = parquet._lists_of(array, 2)
+    lists.validate(full=True)
+    assert lists.type == pa.list_(pa.list_(pa.float32()))
+    assert lists.to_pylist() == rows[part]
+
+
 @pytest.mark.parametrize("kind", [pa.float64(), pa.float16(), pa.int64(), pa.uint8()])
 @pytest.mark.parametrize("wrap", [pa.list_, pa.large_list, lambda leaf: pa.list_(leaf, 3), pa.list_view])
 def test_lists_of_other_numbers_are_float32(tmp_path, kind, wrap):
