@@ -26,7 +26,7 @@ EMPTY_NAMES = frozenset(("found", "made", "told", "own", "place"))
 BUDGET = {
     "core": (12, 2770),
     "config": (8, 1705),
-    "events": (12, 1985),
+    "events": (12, 1995),
     "campaign": (13, 2875),
     "source": (28, 6900),
     "split": (14, 3655),

@@ -243,7 +243,7 @@ def test_held_out_shards_of_another_configuration_are_refused(tmp_path):
     config = toy_config(tmp_path, train=VALIDATED)
     train(config)
     write_shards(config.paths().shards(FIRST), [], "0123456789abcdef")
-    with pytest.raises(ShardError, match="made under another configuration"):
+    with pytest.raises(ShardError, match="made under other data keys"):
         train(config, SECOND)
 
 
