@@ -335,8 +335,11 @@ class Validator:
 @contextlib.contextmanager
 def _as_evaluated(state: TrainState) -> Iterator[None]:
     """Use the averaged weights and the mode for evaluation; then restore weights, buffers and modes."""
-    weights = {name: parameter.detach().clone() for name, parameter in state.averaged.items()}
-    buffers = [buffer.clone() for buffer in state.model.buffers()]
+
+    def values() -> list[Tensor]:
+        return [*state.averaged.values(), *state.model.buffers()]
+
+    before = [value.detach().clone() for value in values()]
     modes = [(module, module.training) for module in state.model.modules()]
     try:
         with torch.no_grad():
@@ -346,13 +349,11 @@ def _as_evaluated(state: TrainState) -> Iterator[None]:
         yield
     finally:
         with torch.no_grad():
-            for name, parameter in state.averaged.items():
-                parameter.copy_(weights[name])
-            _restore(state.model.buffers(), buffers)
+            _restore(values(), before)
         for module, mode in modes:
             module.training = mode
 
 
-def _restore(buffers: Iterable[Tensor], values: list[Tensor]) -> None:
-    for buffer, value in zip(buffers, values, strict=True):
-        buffer.copy_(value)
+def _restore(tensors: Iterable[Tensor], values: list[Tensor]) -> None:
+    for tensor, value in zip(tensors, values, strict=True):
+        tensor.copy_(value)
