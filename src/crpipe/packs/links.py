@@ -23,12 +23,13 @@ from crpipe.split.parts import refuse_unfit_ranges
 from crpipe.train.deleted_checkpoints import deleted_receipt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from crpipe.campaign.records import PackRecord
     from crpipe.core.paths import Paths
     from crpipe.core.ranges import ChainLink
     from crpipe.core.text import Progress
+    from crpipe.events.shard_records import ShardEntry
 
 CONFIG = "config.json"
 RESULTS, RUNS = "results", "runs"
@@ -107,12 +108,16 @@ class PackFiles:
         manifest = open_manifest(folder, self.campaign.data)
         self.add(folder / MANIFEST)
         entries = [entry for entry in manifest.shards if entry.role in roles]
+        self.add_entries(folder, entries)
+        return sum(entry.events for entry in entries)
+
+    def add_entries(self, folder: Path, entries: Iterable[ShardEntry]) -> None:
+        """Add the shards of a folder that entries of its manifest name."""
         for entry in entries:
             for part, file in entry.files.items():
                 path = folder / f"{entry.name}.{part}.parquet"
                 self.members[self.name(path)] = path
                 self.known[self.name(path)] = PackedFile(size=file.size, sha256=file.sha256)
-        return sum(entry.events for entry in entries)
 
     def refer(self, to: str, progress: Progress) -> None:
         """Send the shards to a depot, those that are not there yet, and only name them in the pack."""

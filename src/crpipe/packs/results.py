@@ -10,10 +10,10 @@ from crpipe.campaign.records import LoadedWeights, PackFailure, Receipt
 from crpipe.core import errors
 from crpipe.core.causes import is_present
 from crpipe.core.errors import CrpipeError, PackError
-from crpipe.core.files import remove_tree, write_text
+from crpipe.core.files import copy_file, write_text
 from crpipe.core.journal import Journal
 from crpipe.core.lease import lease
-from crpipe.packs.archive import BRING_AGAIN, FAILED, LINK_OUT, RANGE_OUT, move, read_record, unpack_all
+from crpipe.packs.archive import BRING_AGAIN, FAILED, LINK_OUT, RANGE_OUT, read_record, unpacked
 from crpipe.packs.links import RUNS, LinkStart
 
 if TYPE_CHECKING:
@@ -68,13 +68,8 @@ def _unpack(campaign: Campaign, pack: Path, progress: Progress) -> PackFailure |
 
 
 def _failure_alone(campaign: Campaign, pack: Path) -> PackFailure:
-    folder = campaign.paths.run_dir() / ".incoming"
-    remove_tree(folder)
-    try:
-        unpack_all(pack, folder, (LINK_OUT, RANGE_OUT), BRING_AGAIN)
+    with unpacked(pack, campaign.paths.run_dir(), (LINK_OUT, RANGE_OUT)) as folder:
         return PackFailure.read(folder / FAILED)
-    finally:
-        remove_tree(folder)
 
 
 def _unpack_link(
@@ -91,15 +86,11 @@ def _unpack_link(
             f"the key {key} here: the link before it was trained again since, or keys changed; pack it again "
             f"(crpipe pack {name} --out FILE)"
         )
-    with lease(paths.store(name), say=progress.message):
-        incoming = paths.store(name) / ".incoming"
-        remove_tree(incoming)
-        try:
-            unpack_all(pack, incoming, (LINK_OUT,), BRING_AGAIN)
-            came = _Returned(campaign, link, key, start.sha256, incoming, record)
-            return came.take(progress)
-        finally:
-            remove_tree(incoming)
+    with (
+        lease(paths.store(name), say=progress.message),
+        unpacked(pack, paths.store(name), (LINK_OUT,)) as incoming,
+    ):
+        return _Returned(campaign, link, key, start.sha256, incoming, record).take(progress)
 
 
 def raise_failure(failure: PackFailure, progress: Progress) -> None:
@@ -145,7 +136,7 @@ class _Returned:
             old.unlink()
         for file, target in targets.items():
             if target not in (paths.receipt(name), paths.run_code(), paths.init_from()):
-                move(self.incoming / file, target)
+                copy_file(self.incoming / file, target)
         self._take_records()
         if receipt is not None:
             for old in paths.store(name).glob(f"snapshot-{self.key}-*.pt"):

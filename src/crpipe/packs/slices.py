@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from crpipe.campaign.records import PackFailure, TrainedSlice, read_slices
+from crpipe.campaign.records import TrainedSlice, read_slices
 from crpipe.check.training import checkpoint_metadata
 from crpipe.core.causes import is_plain
 from crpipe.core.errors import (
@@ -36,15 +36,16 @@ from crpipe.core.files import digest, make_folder, remove_tree, rename, sha256, 
 from crpipe.core.journal import JOURNAL_BYTES, tail
 from crpipe.core.signals import STOP_SIGNALS
 from crpipe.packs.archive import (
-    FAILED,
     LINK,
     LINK_OUT,
     SEND_AGAIN,
     STATE,
     new_record,
     read_record,
+    refuse_other_key,
     unpack_all,
     working_folder,
+    write_failure,
     write_pack,
 )
 from crpipe.packs.depot import Depot, fetch_referred
@@ -177,11 +178,6 @@ class _Node:
         self.trains, self.is_added, self.took_state = False, False, False
 
     @property
-    def folders(self) -> tuple[Path, ...]:
-        """What is deleted at the end."""
-        return self.folder, self.aside
-
-    @property
     def paths(self) -> Paths:
         """Where the files of the unpacked campaign are."""
         assert self.campaign is not None
@@ -189,7 +185,7 @@ class _Node:
 
     def run(self) -> None:
         """Unpack, take the STATE over, train, and write the result."""
-        for folder in self.folders:
+        for folder in (self.folder, self.aside):
             remove_tree(folder)
         make_folder(self.folder)
         self.record = read_record(self.job.pack, (LINK,), SEND_AGAIN)
@@ -218,12 +214,7 @@ class _Node:
         link = campaign.chain.named(name)
         start = LinkStart.of(campaign, link)
         key = start.key(campaign, link)
-        if key != self.record.key:
-            raise PackError(
-                f"{self.job.pack}: link {name} was packed under the key {self.record.key}, and what it holds "
-                f"gives {key} on {platform.node()}, where a reader or workload has other defaults; install "
-                "the same versions on both machines, and pack it again"
-            )
+        refuse_other_key(self.job.pack, self.record, key, "a reader or workload")
         return campaign, start
 
     # The STATE that the slice before left.
@@ -324,22 +315,13 @@ class _Node:
     def fail(self, error: BaseException) -> None:
         """Write why there is no result, with the newest snapshot: nothing that was trained is lost."""
         error = self._disk_error(error) or error
-        failure = PackFailure(
-            kind=type(error).__name__,
-            error=str(error),
-            exit_code=error.exit_code if isinstance(error, CrpipeError) else 1,
-            host=platform.node(),
-            log=tuple(self.log.lines),
-        )
-        files: dict[str, Path | bytes] = {}
+        members: dict[str, Path | bytes] = {}
         if self.campaign is not None:
-            self._add_slice(f"{failure.kind}: {failure.error}")
+            self._add_slice(f"{type(error).__name__}: {error}")
             kept = self._files()
             kept.add(self.paths.diverged(self.record.name, self.record.key))
-            files = kept.members
-        files[FAILED] = (json.dumps(failure.as_json(), indent=1, sort_keys=True) + "\n").encode()
-        record = new_record(LINK_OUT, self.record.run, self.record.name, self.record.key)
-        write_pack(self.job.out, record, files)
+            members = kept.members
+        write_failure(self.job.out, LINK_OUT, self.record, error, self.log.lines, members)
         self._drop_state()
         if isinstance(error, DiskError):
             raise error
