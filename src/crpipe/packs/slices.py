@@ -49,15 +49,16 @@ from crpipe.packs.archive import (
     write_pack,
 )
 from crpipe.packs.depot import Depot, fetch_referred
-from crpipe.packs.links import LinkStart, PackFiles, link_files, open_unpacked
+from crpipe.packs.links import RUNS, PackFiles, link_files, newest_step, open_unpacked
+from crpipe.train.link_start import key_of, start_of, step_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from crpipe.campaign.campaign import Campaign
-    from crpipe.campaign.records import PackRecord
     from crpipe.core.paths import Paths
     from crpipe.core.text import Progress
+    from crpipe.train.link_start import Saved
 
 DEFAULT_STATE = "state.tar"
 _NOT_USED = "it is not used, and training begins where the pack does"
@@ -208,12 +209,12 @@ class _Node:
         if self.took_state:
             Path(self.job.state).unlink(missing_ok=True)
 
-    def _opened(self) -> tuple[Campaign, LinkStart]:
+    def _opened(self) -> tuple[Campaign, Saved | None]:
         """Open the campaign; raise PackError where another key than that of the pack follows from it here."""
         campaign, name = open_unpacked(self.folder), self.record.name
         link = campaign.chain.named(name)
-        start = LinkStart.of(campaign, link)
-        key = start.key(campaign, link)
+        start = start_of(campaign, link)
+        key = key_of(campaign, link, start)
         refuse_other_key(self.job.pack, self.record, key, "a reader or workload")
         return campaign, start
 
@@ -239,7 +240,8 @@ class _Node:
             self.log.message(f"warning: {error}")
             return
         self.took_state = depot is None
-        newest = [_newest_step(folder, self.record) for folder in (self.folder, self.aside)]
+        store = f"{RUNS}/{self.record.run}/store/{self.record.name}"
+        newest = [newest_step(folder / store, self.record.key) for folder in (self.folder, self.aside)]
         for name in record.files if newest[1] >= newest[0] else ():
             make_folder((self.folder / name).parent)
             rename(self.aside / name, self.folder / name)
@@ -255,9 +257,9 @@ class _Node:
         """Return where the link is now."""
         newest = next(iter(link_files(self.paths, self.record.name, self.record.key)), None)
         if newest is None:
-            return _Point(0, self.start.sha256)
+            return _Point(0, self.start.sha256 if self.start else "")
         if newest.name.startswith("snapshot-"):
-            return _Point(_step_of(newest), sha256(newest))
+            return _Point(step_of(newest), sha256(newest))
         return _Point(checkpoint_metadata(newest)["counters"]["range_step"], sha256(newest), finished=True)
 
     def _refuse_slices(self, rows: Sequence[TrainedSlice]) -> None:
@@ -370,13 +372,3 @@ class _Node:
         rows.append(row)
         write_text(path, "".join(json.dumps(each.as_json(), sort_keys=True) + "\n" for each in rows))
         return rows
-
-
-def _step_of(snapshot: Path) -> int:
-    return int(snapshot.stem.split("-")[-2])
-
-
-def _newest_step(folder: Path, record: PackRecord) -> int:
-    """Return the step of the newest snapshot of a link in an unpacked campaign; -1 without any."""
-    snapshots = folder.glob(f"runs/{record.run}/store/{record.name}/snapshot-{record.key}-*.pt")
-    return max(map(_step_of, snapshots), default=-1)

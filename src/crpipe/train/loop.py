@@ -14,7 +14,8 @@ from crpipe.core.causes import plugin_errors
 from crpipe.core.errors import CheckpointError, DivergenceError, Interrupted
 from crpipe.core.journal import Journal
 from crpipe.train.answers import phases_of
-from crpipe.train.checkpoints import load, refuse_not_finite, refuse_other_keys, verified
+from crpipe.train.checkpoints import load, refuse_not_finite, refuse_other_keys
+from crpipe.train.link_start import verified
 from crpipe.train.meter import Clock, GpuSampler, Meter, Profiler, Smooth, UncountedSteps
 from crpipe.train.metrics_log import Outputs
 from crpipe.train.numerics import c_library, compare, numerics, numerics_of
@@ -34,8 +35,9 @@ if TYPE_CHECKING:
     from crpipe.core.signals import StopRequest
     from crpipe.core.text import Progress
     from crpipe.events.batch import Cursor, Events
-    from crpipe.train.checkpoints import CheckpointStore, Saved
+    from crpipe.train.checkpoints import CheckpointStore
     from crpipe.train.link_plan import LinkPlan
+    from crpipe.train.link_start import Saved
     from crpipe.train.ranks import World
     from crpipe.train.step import Micro
     from crpipe.train.workload import Workload

@@ -18,7 +18,8 @@ from crpipe.events.batch import regroup
 from crpipe.events.layout import Metric
 from crpipe.loading.loader import count_held_out, held_out
 from crpipe.train.answers import phases_of
-from crpipe.train.checkpoints import load, verified, write_receipt
+from crpipe.train.checkpoints import load, write_receipt
+from crpipe.train.link_start import verified
 from crpipe.train.meter import totals_of_ranks
 from crpipe.train.workload import Calibrates, Validates, WorkloadCall
 
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from crpipe.events.batch import Events
-    from crpipe.train.checkpoints import CheckpointStore, Saved
+    from crpipe.train.checkpoints import CheckpointStore
     from crpipe.train.link_plan import LinkPlan
+    from crpipe.train.link_start import Saved
     from crpipe.train.state import TrainState
     from crpipe.train.step import Stepper
     from crpipe.train.workload import Workload
