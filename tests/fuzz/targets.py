@@ -51,7 +51,7 @@ from crpipe.source.pelican.tokens import Tokens
 from crpipe.source.pelican.webdav import parse_listing
 from crpipe.source.positions import RecordedPositions
 from crpipe.source.range_files import read_list
-from crpipe.train.checkpoints import checkpoint_file, read_receipt
+from crpipe.train.link_start import checkpoint_file, read_receipt
 from crpipe.workloads.direction.layout import read_geometry
 from crpipe.workloads.direction.reading.prometheus import geometry_of, read_sensors
 from crpipe.workloads.muons.layout import BUNDLES

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from crpipe.loading.loader import START, Loader, micro_batches
+from crpipe.loading.loader import START, Loader
+from crpipe.loading.microbatch import micro_batches
 from crpipe.loading.order import BAND
 
 EXAMPLES = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])

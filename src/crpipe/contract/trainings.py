@@ -38,7 +38,7 @@ from crpipe.train.workload import Calibrates, Fits, Validates
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from crpipe.train.checkpoints import Saved
+    from crpipe.train.link_start import Saved
 
 KIND = "workload"
 _KEPT = ("workload", "ema_decay", "gradient_clip_norm", "fresh_batches")  # float32: it trains on a CPU

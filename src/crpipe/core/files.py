@@ -64,6 +64,12 @@ def atomic_write(path: Path) -> Iterator[Path]:
             raise
 
 
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a file, whole or not at all, also to another disk."""
+    with atomic_write(target) as part:
+        shutil.copyfile(source, part)
+
+
 def open_regular_file(path: Path, flags: int, mode: int = 0o666) -> int:
     """Open a regular file, never through a link, and no pipe or device, which would wait or go elsewhere.
 

@@ -8,6 +8,7 @@ import fcntl
 import json
 import os
 import platform
+import sys
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -69,12 +70,7 @@ class Journal:
 
     def rows(self) -> list[dict[str, Any]]:
         """Read all whole rows; a last line cut by a crash is left out."""
-        rows = []
-        if self.path.is_file():
-            for line in self.path.read_text(errors="replace").splitlines():
-                with contextlib.suppress(ValueError):
-                    rows.append(json.loads(line))
-        return rows
+        return tail(self.path, sys.maxsize) if self.path.is_file() else []
 
     @contextlib.contextmanager
     def attempt(self, verb: str, name: str) -> Iterator[None]:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from crpipe.core.causes import OF_FORM, is_there, refuse_machine_error, retry_io
 from crpipe.core.errors import DataError, ShardError
 from crpipe.core.paths import MANIFEST
-from crpipe.events.batch import offsets
+from crpipe.events.batch import Events, offsets
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.events.shard_records import ShardManifest
 
@@ -215,6 +215,12 @@ def event_columns(layout: Layout) -> dict[str, str]:
     """Names and dtypes of the columns that each event of a batch carries: its own, and where it came from."""
     dtypes = {field.name: field.dtype for field in layout.events}
     return dtypes | dict.fromkeys((SOURCE_FILE, SOURCE_ROW), "uint32")
+
+
+def no_events(layout: Layout) -> Events:
+    """Return events of a layout, of which there are none."""
+    columns = {name: np.empty(0, dtype) for name, dtype in event_columns(layout).items()}
+    return Events(columns, np.empty(0, np.uint32), np.empty((0, len(layout.items)), np.float32))
 
 
 def touched(borders: NDArray[np.int64], low: int, high: int) -> tuple[int, int]:

@@ -21,7 +21,8 @@ from crpipe.core.errors import CheckpointError, ConfigError
 from crpipe.core.files import sha256
 from crpipe.core.paths import CODE, STORE
 from crpipe.core.ranges import pick
-from crpipe.train.checkpoints import checkpoint_file, load, refuse_not_finite, verified
+from crpipe.train.checkpoints import load, refuse_not_finite
+from crpipe.train.link_start import checkpoint_file, verified
 from crpipe.train.workload import open_workload
 
 if TYPE_CHECKING:

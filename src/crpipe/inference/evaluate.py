@@ -29,6 +29,7 @@ from crpipe.core.journal import Journal
 from crpipe.core.paths import HELD_OUT
 from crpipe.events.batch import Events, cuts
 from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW, not_enough
+from crpipe.events.shard_reader import no_events
 from crpipe.inference.checkpoints import find_checkpoint, use_key
 from crpipe.inference.event_displays import show_events
 from crpipe.inference.fresh import FRESH, fresh_events
@@ -324,12 +325,8 @@ def _floor(config: Config, compared: _Compared) -> tuple[str, _Compared] | None:
 def _write_without_events(evaluation: _Evaluation, progress: Progress) -> None:
     """Write files without any number: a finished training must not fail because no event was held out."""
     progress.message(f"no held-out events: nothing to compare with; for numbers, {_MORE}")
-    layout = evaluation.campaign.layout
-    columns: Columns = {name: np.zeros(0, np.uint32) for name in (SOURCE_FILE, SOURCE_ROW)}
-    columns |= {field.name: np.zeros(0, field.dtype) for field in layout.events}
-    block = Events(columns, np.zeros(0, np.uint32), np.zeros((0, len(layout.items)), np.float32))
     with _prediction_file(evaluation) as write:
-        write(evaluation.ranges[0], block, {})
+        write(evaluation.ranges[0], no_events(evaluation.campaign.layout), {})
     _write(evaluation, {"events": 0, "groups": 0}, {"values": Measurement()})
 
 

@@ -5,7 +5,6 @@ A workload that is Exportable adds graphs and scripts that run without crpipe.
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -16,7 +15,7 @@ from crpipe.config.loading import PARTS_FIRST, fixed_keys
 from crpipe.config.plugins import called_now
 from crpipe.core.causes import plugin_errors
 from crpipe.core.errors import require
-from crpipe.core.files import atomic_write, sha256, write_json, write_text
+from crpipe.core.files import atomic_write, copy_file, sha256, write_json, write_text
 from crpipe.core.ranges import Range, make_ranges
 from crpipe.inference.card import Provenance, model_card, provenance, side_tables
 from crpipe.inference.checkpoints import nested, open_its_reader, open_model
@@ -105,8 +104,7 @@ def _copy_tables(tables: Tables, origin: Provenance, out: Path) -> Iterable[str]
     for name in side_tables(origin):
         if name in tables:
             copy = out / TABLES / tables[name].name
-            with atomic_write(copy) as part:
-                shutil.copyfile(tables[name], part)
+            copy_file(tables[name], copy)
             yield f"{TABLES}/{copy.name}"
 
 

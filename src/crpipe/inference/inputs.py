@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +12,10 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from crpipe.core.causes import OF_FORM, is_folder, is_plain, plugin_errors, refuse_machine_error, retry_io
-from crpipe.core.errors import CrpipeError, FormatError
+from crpipe.core.errors import FormatError
 from crpipe.events.batch import Events, regroup
-from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
+from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW, Layout
+from crpipe.events.validity import find_invalid_events
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from crpipe.campaign.readers import Reader
     from crpipe.campaign.records import Tables
-    from crpipe.events.layout import Field, Layout
+    from crpipe.events.layout import Field
 
 _ROWS = 1 << 16
 
@@ -55,7 +56,8 @@ class RawInput:
         row = 0
         with plugin_errors(f"{path}: the reader failed"):
             for block in self.reader.rows(path, self.tables):
-                _check_items(path, row, block, self.reader.layout)
+                # Event columns are not checked: real data have no truth in them.
+                _refuse_illegal(path, row, block, replace(self.reader.layout, events=()))
                 source = {
                     SOURCE_FILE: np.full(len(block), number, np.uint32),
                     SOURCE_ROW: np.arange(row, row + len(block), dtype=np.uint32),
@@ -93,6 +95,11 @@ class RequiredColumns:
         """All columns but the count."""
         return (*self.required, *self.optional)
 
+    @property
+    def layout(self) -> Layout:
+        """A layout of these columns alone."""
+        return Layout("", self.fields, (), ())
+
     def missing(self, names: Sequence[str]) -> list[str]:
         """List the required columns that a table with columns of these names lacks."""
         return sorted({field.name for field in self.required} - {*names})
@@ -122,7 +129,7 @@ def event_rows(
         blocks = _flat_rows(path, flat, required) if flat else _raw_rows(path, raw)
         row = 0
         for block in regroup(blocks, max_events, max_events):
-            _check_columns(path, row, block, required.fields)
+            _refuse_illegal(path, row, block, required.layout)
             row += len(block)
             block.columns[SOURCE_FILE] = np.full(len(block), number, np.uint32)
             block.columns[SOURCE_ROW] = np.arange(row - len(block), row, dtype=np.uint32)
@@ -186,7 +193,7 @@ def column_rows(table: pa.RecordBatch, required: RequiredColumns, name: str) -> 
     if missing := required.missing(names):
         raise FormatError(f"{name}: no column {', '.join(missing)}; it has {', '.join(names)}")
     block = _as_events(name, 0, table.select(required.of_table(names)), required)
-    _check_columns(name, 0, block, required.fields)
+    _refuse_illegal(name, 0, block, required.layout)
     return block
 
 
@@ -260,32 +267,12 @@ def _check_exists(path: Path) -> None:
         raise FormatError(f"{path}: missing; name existing files with --in")
 
 
-def _check_columns(path: Path | str, row: int, block: Events, fields: tuple[Field, ...]) -> None:
-    for field in fields:
-        values = block.columns[field.name]
-        bad = _first_illegal(values, field)
-        if bad is not None:
-            raise _impossible(path, row + bad, field, values[bad])
-
-
-def _check_items(path: Path, row: int, block: Events, layout: Layout) -> None:
-    """Refuse impossible items; event columns are not checked, since real data have no truth in them."""
-    for number, field in enumerate(layout.items):
-        values = block.items[:, number]
-        bad = _first_illegal(values, field)
-        if bad is not None:
-            event = int(np.searchsorted(block.offsets(), bad, side="right")) - 1
-            raise _impossible(path, row + event, field, values[bad])
-
-
-def _first_illegal(values: NDArray[Any], field: Field) -> int | None:
-    bad = np.flatnonzero(~((values >= field.low) & (values <= field.high)))
-    return int(bad[0]) if len(bad) else None
-
-
-def _impossible(path: Path | str, row: int, field: Field, value: Any) -> CrpipeError:
-    interval = f"{field.low:.7g} to {field.high:.7g} {field.unit}".rstrip()
-    return FormatError(f"{path}: row {row}: {field.name} is {value}, not within {interval}")
+def _refuse_illegal(path: Path | str, row: int, block: Events, layout: Layout) -> None:
+    """Raise FormatError naming the first event with a value that the layout does not allow."""
+    reasons = find_invalid_events(block, layout)
+    if reasons:
+        first = min(reasons)
+        raise FormatError(f"{path}: row {row + first}: {reasons[first]}")
 
 
 # Refuses predictions of files in which two events have the same key: nobody could tell their rows apart.

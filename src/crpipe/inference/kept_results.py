@@ -18,7 +18,7 @@ from crpipe.core.files import (
     write_json,
 )
 from crpipe.core.paths import EVALUATED, EVALUATED_KEY, FINISHED, KEY_DIGEST
-from crpipe.train.checkpoints import checkpoint_file
+from crpipe.train.link_start import checkpoint_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -27,7 +27,7 @@ from crpipe.events.batch import Cursor, regroup
 from crpipe.events.histograms import count_columns, read_histograms
 from crpipe.events.shard_manifest import open_manifest
 from crpipe.inference.inputs import RawInput
-from crpipe.loading.loader import Loader
+from crpipe.loading.loader import sample
 from crpipe.report.run_time import Rate
 from crpipe.train.answers import phases_of
 from crpipe.train.meter import Meter, Profiler
@@ -337,11 +337,10 @@ def _from_shards(campaign: Campaign, name: str) -> ProbeBatch:
     chosen = name or split[0]
     open_manifest(paths.shards(chosen), campaign.data)
     size = config.load.batch_size
-    loader = Loader(
-        paths.shards(chosen), "train", batch_events=size, seed=(config.seed,), epochs=1, prefetch=0
-    )
-    with closing(loader.batches()) as stream:
-        first = next(stream, None)
-    if first is None:
+    with closing(
+        sample(paths.shards(chosen), "train", size, batch_events=size, seed=(config.seed,))
+    ) as blocks:
+        events = next(blocks, None)
+    if events is None:
         raise ConfigError(f"{paths.shards(chosen)}: holds no training events; name another --range")
-    return ProbeBatch(first[0], f"the training shards of {chosen}", read_histograms([paths.shards(chosen)]))
+    return ProbeBatch(events, f"the training shards of {chosen}", read_histograms([paths.shards(chosen)]))

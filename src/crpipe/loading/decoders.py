@@ -6,10 +6,10 @@ Slices in reading order come in; event columns come out at once, and items when 
 from __future__ import annotations
 
 import weakref
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from crpipe.events.layout import Layout
-    from crpipe.events.shard_reader import Group, Shards, Table
+    from crpipe.events.shard_reader import Group, Shards
 
 
 AHEAD_ITEMS = 1 << 23  # a window of so many is not decoded before the one before it is handed out
@@ -39,13 +39,6 @@ class Slice(NamedTuple):
     group: int
     first: int
     last: int
-
-
-class Tasks(Protocol):
-    """Runs tasks: a pool of threads, or ``InlineTasks``."""
-
-    def submit(self, task: Callable[[], None], /) -> Future[None]:
-        """Start a task."""
 
 
 class InlineTasks:
@@ -96,42 +89,17 @@ class Prepared:
         return Window(self.columns, self.multiplicity.take(self.permutation), items, [])
 
 
-class Decoder(Protocol):
-    """Decodes pieces, or parts of them, given in reading order."""
-
-    def prepare(self, parts: Sequence[Slice], permutation: NDArray[np.int64]) -> Prepared:
-        """Decode the columns of the parts' events, also while the tasks of another window run."""
-
-    def start(self, prepared: Prepared, tasks: Tasks) -> Window:
-        """Start to decode the items of a window; the tasks of the last start must have ended."""
-
-    def close(self) -> None:
-        """Close all files; no task may be running."""
-
-
 class _ItemRun:
-    """Consecutive row groups of items, read from row ``skip`` on, each column by itself."""
+    """Consecutive row groups of items, each column read by itself; ``open_stream`` opens one at the start."""
 
-    def __init__(
-        self, table: Table, groups: tuple[int, int], skip: int, names: list[str], event_rows: int
-    ) -> None:
-        self._start = table, groups, skip
-        self._names = names
-        self._event_rows = event_rows
+    def __init__(self, open_stream: Callable[[int], RowStream]) -> None:
+        self._open_stream = open_stream
         self._streams: dict[int, RowStream] = {}
 
     def read(self, column: int, read: Callable[[RowStream, Sequence[int]], None], *, last: bool) -> None:
         """Call ``read`` with the stream of a column; ``last``: then close its file."""
         if column not in self._streams:
-            table, groups, skip = self._start
-            self._streams[column] = RowStream(
-                table,
-                groups,
-                [self._names[column]],
-                skip,
-                block_rows=LARGE_ROWS,
-                event_rows=self._event_rows,
-            )
+            self._streams[column] = self._open_stream(column)
         read(self._streams[column], [column])
         if last:
             self._streams.pop(column).close()
@@ -196,7 +164,13 @@ class WholeGroups:
         table = self._shards.pairs[part.shard].items
         groups = touched(table.rows, low, end)
         skip = low - int(table.rows[groups[0]])
-        return _ItemRun(table, groups, skip, self._names, max(self._buffers.fixed, 1))
+        event_rows = max(self._buffers.fixed, 1)
+
+        def open_stream(column: int) -> RowStream:
+            names = [self._names[column]]
+            return RowStream(table, groups, names, skip, block_rows=LARGE_ROWS, event_rows=event_rows)
+
+        return _ItemRun(open_stream)
 
     def close(self) -> None:
         """Close all files."""
@@ -312,19 +286,6 @@ class Buffers:
         return array
 
 
-class Items(Protocol):
-    """The items of a window's events in memory, as rows or as columns.
-
-    Decoders fill them in reading order, in tasks that run side by side; they are read as shuffled.
-    """
-
-    def fill(self, first: int, last: int, stream: RowStream, columns: Sequence[int]) -> None:
-        """Fill the items [first, last) of the window with the next rows of a stream of ``columns``."""
-
-    def part(self, low: int, high: int) -> NDArray[np.float32]:
-        """Return the items of the shuffled events [low, high), end to end: [M, K]."""
-
-
 class ItemRows:
     """Events of any size, in reading order. Arrow gathers them at memcpy speed, batch by batch."""
 
@@ -414,3 +375,13 @@ class WindowBuffers:
         items = sum(map(len, parts))
         columns = self._batches.take(self._width * items).reshape(self._width, items)
         return np.concatenate([part.T for part in parts], axis=1, out=columns).T
+
+
+# What runs tasks.
+Tasks = Executor | InlineTasks
+# The items of a window's events in memory. Decoders fill them in reading order, in tasks that run side by
+# side; they are read as shuffled.
+Items = ItemRows | ItemColumns
+# Decodes pieces, or parts of them, given in reading order. Only ``prepare`` may be called while tasks run:
+# those of the last start must have ended before another ``start``, and before ``close``.
+Decoder = WholeGroups | SlicedGroups

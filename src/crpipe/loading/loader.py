@@ -20,7 +20,6 @@ from crpipe.events.layout import LARGE
 from crpipe.events.shard_manifest import open_manifest, read_layout
 from crpipe.events.shard_reader import REMEDY, Shards, folders_of
 from crpipe.loading.decoders import AHEAD_ITEMS, SlicedGroups, WholeGroups, WindowBuffers
-from crpipe.loading.microbatch import micro_batches
 from crpipe.loading.order import Order, item_costs
 from crpipe.loading.windows import EpochReader, pieces_of, prefetched
 
@@ -30,8 +29,7 @@ if TYPE_CHECKING:
 
     from crpipe.core.paths import Part, Paths
     from crpipe.events.layout import Layout
-
-__all__ = ["START", "Loader", "micro_batches"]
+    from crpipe.loading.decoders import Decoder
 
 START = Cursor(0, 0)
 DECODERS = 2  # threads that decode
@@ -103,7 +101,7 @@ class Loader:
         ``with contextlib.closing(loader.batches(cursor)) as stream``.
         Raise ShardError for a damaged shard, and for a cursor that lies outside of the epochs.
         """
-        return self.prepared_batches(_same, start, workers=0)
+        return self.prepared_batches(lambda pair: pair, start, workers=0)
 
     def prepared_batches(
         self, prepare: Callable[[tuple[Events, Cursor]], Result], start: Cursor = START, *, workers: int
@@ -134,7 +132,7 @@ class Loader:
 
     def _reader(self, stack: ExitStack, epoch: int, buffers: WindowBuffers) -> EpochReader:
         """Open what reads an epoch; closing ``stack`` ends its threads, and then closes its files."""
-        decoder: SlicedGroups | WholeGroups
+        decoder: Decoder
         if self._order.in_slices:
             decoder = SlicedGroups(self._shards, self._pieces, self.layout, buffers)
         else:
@@ -154,8 +152,31 @@ class Loader:
         )
 
 
-def _same(pair: tuple[Events, Cursor]) -> tuple[Events, Cursor]:
-    return pair
+def sample(
+    folders: Path | Sequence[Path],
+    role: str,
+    events: int,
+    *,
+    batch_events: int,
+    seed: tuple[int, ...],
+    max_items: int | None = None,
+) -> Generator[Events]:
+    """Yield the first ``events`` events of a shuffled pass, in blocks: the batches of ``Loader``.
+
+    Close it, as the stream of a loader; it has no threads.
+    """
+    loader = Loader(
+        folders, role, batch_events=batch_events, seed=seed, epochs=1, prefetch=0, max_items=max_items
+    )
+    left = max(events, 0)
+    with contextlib.closing(loader.batches()) as stream:
+        for batch, _ in stream:
+            block = batch.part(0, min(len(batch), left))
+            left -= len(block)
+            if len(block):
+                yield block
+            if not left:
+                return
 
 
 def _common_layout(folders: Sequence[Path]) -> Layout:
@@ -220,24 +241,17 @@ def held_out(
     for shards, share in zip(stored, shares, strict=True):
         if not share:
             continue
-        loader = Loader(
+        blocks = sample(
             shards.folder,
             shards.role,
+            share,
             batch_events=min(share, batch_events),
             seed=(seed,),
-            epochs=1,
-            prefetch=0,
             max_items=budget_items,
         )
-        left = share
-        with contextlib.closing(loader.batches()) as stream:
-            for batch, _ in stream:
-                block = batch.part(0, min(len(batch), left))
-                left -= len(block)
-                if len(block):
-                    yield shards.number, block
-                if not left:
-                    break
+        with contextlib.closing(blocks):
+            for block in blocks:
+                yield shards.number, block
 
 
 def _stored(ranges: Sequence[RangeShards], part: Part) -> Iterator[_Stored]:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from crpipe.events.batch import Events, concatenate, derived, offsets
-from crpipe.events.shard_reader import event_columns, touched
+from crpipe.events.batch import concatenate, derived, offsets
+from crpipe.events.shard_reader import no_events, touched
 from crpipe.loading.decoders import InlineTasks, Slice
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from crpipe.events.batch import Events
     from crpipe.events.layout import Layout
     from crpipe.events.shard_reader import Shards
     from crpipe.loading.decoders import Decoder, Prepared, Window, WindowBuffers
@@ -35,7 +36,7 @@ _END: Any = object()
 
 
 class EpochReader:
-    """Reads batches of one epoch, in ascending order and below number ``end``; holds one window.
+    """Reads consecutive batches of one epoch, below number ``end``; holds one window.
 
     With a ``pool`` its threads decode, the columns of events a window ahead; with ``following`` also their
     items.
@@ -62,8 +63,9 @@ class EpochReader:
         self._pool = pool
         self._following = following
         self._window: tuple[int, Window] | None = None
-        self._next: tuple[int, Future[Window]] | None = None
-        self._prepared: tuple[int, Future[Prepared]] | None = None
+        # Always of the window after the last one that was started: batches are consecutive.
+        self._next: Future[Window] | None = None
+        self._prepared: Future[Prepared] | None = None
 
     def batch(self, number: int) -> Events:
         """Read batch ``number`` of all ranks' batches."""
@@ -78,20 +80,17 @@ class EpochReader:
                 items = events.items.part(inside.start, inside.stop)
                 parts.append(derived(columns, events.multiplicity[inside], items))
         if not parts:
-            return _empty(self._layout)
+            return no_events(self._layout)
         return concatenate(parts, self._buffers.joined([part.items for part in parts]))
 
     def _read_window(self, window: int) -> Window:
         if self._window is None or self._window[0] != window:
             self._window = None
             started, self._next = self._next, None
-            if started is None or started[0] != window:
-                self._window = window, self._start(window).wait()
-            else:
-                self._window = window, started[1].result().wait()
+            self._window = window, (started.result() if started else self._start(window)).wait()
             del started
             if self._following and self._pool is not None and self._has(window + 1):
-                self._next = window + 1, self._pool.submit(self._start, window + 1)
+                self._next = self._pool.submit(self._start, window + 1)
         return self._window[1]
 
     def _has(self, window: int) -> bool:
@@ -101,14 +100,12 @@ class EpochReader:
     def _start(self, window: int) -> Window:
         """Start to decode the items of a window, and then the columns of the events of the next one."""
         prepared, self._prepared = self._prepared, None
-        if prepared is not None and prepared[0] != window:
-            prepared = None
-        events = prepared[1].result() if prepared else self._prepare(window)
+        events = prepared.result() if prepared else self._prepare(window)
         if self._pool is None:
             return self._decoder.start(events, InlineTasks())
         started = self._decoder.start(events, self._pool)
         if self._has(window + 1):
-            self._prepared = window + 1, self._pool.submit(self._prepare, window + 1)
+            self._prepared = self._pool.submit(self._prepare, window + 1)
         return started
 
     def _prepare(self, window: int) -> Prepared:
@@ -143,11 +140,6 @@ def pieces_of(shards: Shards) -> NDArray[np.int64]:
                 borders = np.unique([0, *np.searchsorted(starts, pair.item_rows[first + 1 : last]), events])
             pieces += [(shard, group, low, high) for low, high in itertools.pairwise(borders) if low < high]
     return np.array(pieces, np.int64).reshape(-1, 4)
-
-
-def _empty(layout: Layout) -> Events:
-    columns = {name: np.empty(0, dtype) for name, dtype in event_columns(layout).items()}
-    return Events(columns, np.empty(0, np.uint32), np.empty((0, len(layout.items)), np.float32))
 
 
 def prefetched(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import shutil
+import platform
 import tarfile
 from dataclasses import replace
 from io import BytesIO
@@ -16,14 +16,23 @@ from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING
 
 from crpipe import __version__
-from crpipe.campaign.records import PackedFile, PackRecord
+from crpipe.campaign.records import PackedFile, PackFailure, PackRecord
 from crpipe.core.causes import is_plain
-from crpipe.core.errors import ConfigError, PackError
-from crpipe.core.files import atomic_write, clear_tree, digest, disk_errors, make_folder, refuse_links, sha256
+from crpipe.core.errors import ConfigError, CrpipeError, PackError
+from crpipe.core.files import (
+    atomic_write,
+    clear_tree,
+    digest,
+    disk_errors,
+    make_folder,
+    refuse_links,
+    remove_tree,
+    sha256,
+)
 from crpipe.core.lease import is_held, lease
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 FORMAT = 1
 NAME, FAILED = "pack.json", "failed.json"
@@ -64,6 +73,27 @@ def write_pack(
             if file.uri is None:
                 _add(tar, name, file, members[name])
     return record
+
+
+def write_failure(
+    out: Path,
+    kind: str,
+    about: PackRecord,
+    error: BaseException,
+    log: Iterable[str] = (),
+    members: Mapping[str, Path | bytes] | None = None,
+) -> None:
+    """Write a pack that says why there is no result for the pack ``about``; members: what there is of it."""
+    failure = PackFailure(
+        kind=type(error).__name__,
+        error=str(error),
+        exit_code=error.exit_code if isinstance(error, CrpipeError) else 1,
+        host=platform.node(),
+        log=tuple(log),
+    )
+    text = json.dumps(failure.as_json(), indent=1, sort_keys=True) + "\n"
+    record = new_record(kind, about.run, about.name, about.key)
+    write_pack(out, record, {**(members or {}), FAILED: text.encode()})
 
 
 def _describe(member: Path | bytes) -> PackedFile:
@@ -143,6 +173,28 @@ def unpack_all(path: Path, folder: Path, kinds: Collection[str], remedy: str) ->
     return record
 
 
+@contextlib.contextmanager
+def unpacked(pack: Path, beside: Path, kinds: Collection[str]) -> Iterator[Path]:
+    """Unpack what came back into a folder in ``beside``, which is deleted at the end."""
+    incoming = beside / ".incoming"
+    remove_tree(incoming)
+    try:
+        unpack_all(pack, incoming, kinds, BRING_AGAIN)
+        yield incoming
+    finally:
+        remove_tree(incoming)
+
+
+def refuse_other_key(pack: Path, record: PackRecord, key: str, plugins: str) -> None:
+    """Raise PackError unless what a pack holds gives its key here, too; plugins: what may be other."""
+    if key != record.key:
+        raise PackError(
+            f"{pack}: {record.kind} {record.name} was packed under the key {record.key}, and what it holds "
+            f"gives {key} on {platform.node()}, where {plugins} has other defaults; install the same "
+            "versions on both machines, and pack it again"
+        )
+
+
 def _text(record: PackRecord) -> bytes:
     return (json.dumps(record.as_json(), indent=1, sort_keys=True) + "\n").encode()
 
@@ -166,29 +218,23 @@ def _copy(content: IO[bytes], target: Path) -> str:
     return hashed.hexdigest()
 
 
-class _opened:  # noqa: N801 - a context manager, read like a function
+@contextlib.contextmanager
+def _opened(path: Path, remedy: str) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
     """Open a pack and its first member; what tarfile raises about it inside the block is a PackError."""
-
-    def __init__(self, path: Path, remedy: str) -> None:
-        self._path, self._remedy = path, remedy
-
-    def __enter__(self) -> tuple[tarfile.TarFile, tarfile.TarInfo]:
-        if not is_plain(self._path) or not self._path.is_file():
-            raise ConfigError(f"{self._path}: no such pack; name the file that `crpipe pack` wrote")
-        try:
-            self._tar = tarfile.open(self._path, "r:")
-            first = self._tar.next()
-        except (tarfile.TarError, EOFError, ValueError) as error:
-            raise _damaged(self._path, str(error), self._remedy) from error
+    if not is_plain(path) or not path.is_file():
+        raise ConfigError(f"{path}: no such pack; name the file that `crpipe pack` wrote")
+    try:
+        tar = tarfile.open(path, "r:")  # noqa: SIM115 - closed below
+        first = tar.next()
+    except (tarfile.TarError, EOFError, ValueError) as error:
+        raise _damaged(path, str(error), remedy) from error
+    with tar:
         if first is None or first.name != NAME:
-            self._tar.close()
-            raise PackError(f"{self._path}: not a pack of crpipe, its first file is no {NAME}")
-        return self._tar, first
-
-    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
-        self._tar.close()
-        if isinstance(error, tarfile.TarError | EOFError):
-            raise _damaged(self._path, str(error), self._remedy) from error
+            raise PackError(f"{path}: not a pack of crpipe, its first file is no {NAME}")
+        try:
+            yield tar, first
+        except (tarfile.TarError, EOFError) as error:
+            raise _damaged(path, str(error), remedy) from error
 
 
 def _record_of(
@@ -242,9 +288,3 @@ def working_folder(out: Path, say: Callable[[str], None]) -> Iterator[Path]:
     finally:
         if not is_held(work / "lease"):
             clear_tree(work)
-
-
-def move(source: Path, target: Path) -> None:
-    """Put a verified file where it belongs, whole or not at all, also on another disk."""
-    with atomic_write(target) as part:
-        shutil.copyfile(source, part)

@@ -10,62 +10,32 @@ from typing import TYPE_CHECKING, Any
 from crpipe.campaign import claims
 from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.code import record_run_code
-from crpipe.campaign.records import BestReceipt, Divergence, PackedFile, Receipt
+from crpipe.campaign.records import BestReceipt, PackedFile
 from crpipe.config.loading import load_config
 from crpipe.core.causes import is_present
-from crpipe.core.errors import CheckpointError, ConfigError, DivergenceError
+from crpipe.core.errors import CheckpointError, ConfigError
 from crpipe.core.paths import CONSOLIDATED, MANIFEST, OUTLIERS
-from crpipe.core.ranges import checkpoint_key
 from crpipe.events.shard_manifest import open_manifest, shards_record
 from crpipe.packs.archive import LINK, new_record, write_pack
 from crpipe.packs.depot import Depot
 from crpipe.split.parts import refuse_unfit_ranges
 from crpipe.train.deleted_checkpoints import deleted_receipt
+from crpipe.train.link_start import key_of, refuse_diverged, start_of, step_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from crpipe.campaign.records import PackRecord
     from crpipe.core.paths import Paths
     from crpipe.core.ranges import ChainLink
     from crpipe.core.text import Progress
+    from crpipe.events.shard_records import ShardEntry
 
 CONFIG = "config.json"
 RESULTS, RUNS = "results", "runs"
 # Of the head and its site alone. A token comes to a node by its own ways, never in a file that caches keep.
 _NOT_SENT: Any = {"results": True, "runs": True, "sync": True, "notify": True, "source": {"token_file"}}
 _HELD_OUT = ("validation", "validation_outliers")
-
-
-@dataclass(frozen=True, slots=True)
-class LinkStart:
-    """The checkpoint that a link begins with, and its sha256; both empty for fresh weights."""
-
-    path: Path | None = None
-    sha256: str = ""
-
-    @classmethod
-    def of(cls, campaign: Campaign, link: ChainLink) -> LinkStart:
-        """Read it from the receipt of the link before, or find what ``train.pretrained`` names."""
-        paths, pretrained = campaign.paths, campaign.config.train.pretrained
-        if link.parent:
-            path = paths.receipt(link.parent)
-            if not is_present(path):
-                raise CheckpointError(f"{path}: missing; train that range first")
-            receipt = Receipt.read(path)
-            return cls(paths.store(link.parent) / receipt.checkpoint, receipt.sha256)
-        if not pretrained:
-            return cls()
-        # It imports torch, which takes seconds and is not needed for any other link.
-        from crpipe.train.pretrained import find_source  # noqa: PLC0415
-
-        packed = next(paths.pretrained().glob("*.pt"), None)
-        saved = find_source(str(packed or pretrained))
-        return cls(saved.path, saved.sha256)
-
-    def key(self, campaign: Campaign, link: ChainLink) -> str:
-        """Return the key of the link that begins so."""
-        return checkpoint_key(link.name, campaign.fingerprint, self.sha256, link.ranges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +77,16 @@ class PackFiles:
         manifest = open_manifest(folder, self.campaign.data)
         self.add(folder / MANIFEST)
         entries = [entry for entry in manifest.shards if entry.role in roles]
+        self.add_entries(folder, entries)
+        return sum(entry.events for entry in entries)
+
+    def add_entries(self, folder: Path, entries: Iterable[ShardEntry]) -> None:
+        """Add the shards of a folder that entries of its manifest name."""
         for entry in entries:
             for part, file in entry.files.items():
                 path = folder / f"{entry.name}.{part}.parquet"
                 self.members[self.name(path)] = path
                 self.known[self.name(path)] = PackedFile(size=file.size, sha256=file.sha256)
-        return sum(entry.events for entry in entries)
 
     def refer(self, to: str, progress: Progress) -> None:
         """Send the shards to a depot, those that are not there yet, and only name them in the pack."""
@@ -146,14 +120,14 @@ def pack_link(campaign: Campaign, name: str, out: Path, progress: Progress, *, r
     refuse_unfit_ranges(campaign, campaign.chain.ranges_trained_by(link))
     claims.record_train_keys(campaign)
     record_run_code(campaign, name, progress.message)
-    start = LinkStart.of(campaign, link)
-    key = start.key(campaign, link)
+    start = start_of(campaign, link)
+    key = key_of(campaign, link, start)
     _refuse_ended(paths, name, key)
     files = PackFiles(campaign)
     files.add_configuration()
     files.add(paths.run_config(), paths.run_code())
     events = _add_shards(files, link)
-    if start.path is not None:
+    if start is not None:
         if not is_present(start.path):
             raise CheckpointError(f"{start.path}: missing; restore it, or train {link.parent or 'it'} again")
         at = files.name(start.path if link.parent else paths.pretrained() / start.path.name)
@@ -179,10 +153,7 @@ def _refuse_several(campaign: Campaign) -> None:
 
 def _refuse_ended(paths: Paths, name: str, key: str) -> None:
     """Raise an error where a node would refuse to train, or would have nothing to train."""
-    mark = paths.diverged(name, key)
-    if is_present(mark):
-        error = Divergence.read(mark).error
-        raise DivergenceError(f"{error} (recorded in {mark}; delete it to try all the same)")
+    refuse_diverged(paths.diverged(name, key))
     if deleted_receipt(paths.run_dir(), name, key) is not None:
         raise CheckpointError(
             f"{name}: already trained, and `crpipe clean` deleted its checkpoint: there is nothing to pack; "
@@ -235,6 +206,11 @@ def link_files(paths: Paths, name: str, key: str) -> list[Path]:
     beside += [paths.init_from(), *paths.tensorboard().glob(f"events.out.tfevents.??????.{name}")]
     bests = store.glob(f"best-{key}-*.pt")
     return [path for path in [*newest, *bests, *beside] if is_present(path)]
+
+
+def newest_step(store: Path, key: str) -> int:
+    """Return the step of the newest snapshot in the store of a link; -1 without any."""
+    return max(map(step_of, store.glob(f"snapshot-{key}-*.pt")), default=-1)
 
 
 def open_unpacked(folder: Path) -> Campaign:

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import json
-import platform
 from typing import TYPE_CHECKING
 
 from crpipe.campaign.claims import record_data_keys
 from crpipe.campaign.code import record_data_code, used_code
-from crpipe.campaign.records import PackedFile, PackFailure
+from crpipe.campaign.records import PackFailure
 from crpipe.campaign.split_record import BULK_SHARDS, OUTLIER_SHARDS, SplitRecord
 from crpipe.core.causes import is_present
-from crpipe.core.errors import CrpipeError, PackError
-from crpipe.core.files import digest, disk_errors, make_folder, publish, remove_tree
+from crpipe.core.errors import PackError
+from crpipe.core.files import copy_file, digest, disk_errors, make_folder, publish, remove_tree
 from crpipe.core.journal import Journal
 from crpipe.core.lease import lease
 from crpipe.events.shard_records import ShardManifest
 from crpipe.packs.archive import (
-    BRING_AGAIN,
     FAILED,
     RANGE,
     RANGE_OUT,
     SEND_AGAIN,
-    move,
     new_record,
     read_record,
+    refuse_other_key,
     unpack_all,
+    unpacked,
     working_folder,
-    write_pack,
+    write_failure,
 )
 from crpipe.packs.links import PackFiles, open_unpacked
 from crpipe.source.listing import list_range
@@ -77,25 +75,11 @@ def split_pack(pack: Path, out: Path, progress: Progress) -> None:
             record = read_record(pack, (RANGE,), SEND_AGAIN)
             unpack_all(pack, folder, (RANGE,), SEND_AGAIN)
             campaign = open_unpacked(folder)
-            if _key(campaign, record.name) != record.key:
-                raise PackError(  # noqa: TRY301 - it goes into ``out``, too
-                    f"{pack}: range {record.name} was packed under the key {record.key}, and what it holds "
-                    f"gives {_key(campaign, record.name)} on {platform.node()}, where the reader has other "
-                    "defaults; install the same versions on both machines, and pack it again"
-                )
+            refuse_other_key(pack, record, _key(campaign, record.name), "the reader")
             _split(campaign, record.name, progress)
             _result(campaign, record.name).write(out, RANGE_OUT, record.name, record.key)
         except BaseException as error:
-            failure = PackFailure(
-                kind=type(error).__name__,
-                error=str(error),
-                exit_code=error.exit_code if isinstance(error, CrpipeError) else 1,
-                host=platform.node(),
-                log=(),
-            )
-            text = json.dumps(failure.as_json(), indent=1, sort_keys=True) + "\n"
-            about = new_record(RANGE_OUT, record.run, record.name, record.key)
-            write_pack(out, about, {FAILED: text.encode()})
+            write_failure(out, RANGE_OUT, record, error)
             raise
 
 
@@ -112,11 +96,7 @@ def _result(campaign: Campaign, name: str) -> PackFiles:
     paths, record = campaign.paths, SplitRecord.of(campaign.paths, name)
     files = PackFiles(campaign)
     for file, folder in ((BULK_SHARDS, record.shards), (OUTLIER_SHARDS, record.outliers)):
-        for entry in ShardManifest.read(record.folder / file).shards:
-            for part, about in entry.files.items():
-                path = folder / f"{entry.name}.{part}.parquet"
-                files.members[files.name(path)] = path
-                files.known[files.name(path)] = PackedFile(size=about.size, sha256=about.sha256)
+        files.add_entries(folder, ShardManifest.read(record.folder / file).shards)
     files.add(*record.folder.iterdir(), paths.data_journal(), paths.data_code())
     return files
 
@@ -137,16 +117,13 @@ def unpack_range(
         )
     record_data_keys(campaign)
     finished = SplitRecord.of(paths, name)
-    with lease(finished.shards, say=progress.message):
-        incoming = finished.shards / ".incoming"
-        remove_tree(incoming)
-        try:
-            unpack_all(pack, incoming, (RANGE_OUT,), BRING_AGAIN)
-            failure = PackFailure.read_if_any(incoming / FAILED)
-            if failure is None and not finished.is_whole():
-                _take(campaign, record, incoming, finished)
-        finally:
-            remove_tree(incoming)
+    with (
+        lease(finished.shards, say=progress.message),
+        unpacked(pack, finished.shards, (RANGE_OUT,)) as incoming,
+    ):
+        failure = PackFailure.read_if_any(incoming / FAILED)
+        if failure is None and not finished.is_whole():
+            _take(campaign, record, incoming, finished)
     if failure is None:  # the record is whole: these restore what follows from it, and copy nothing
         list_range(campaign, name, progress)
         split_range(campaign, name, progress)
@@ -180,7 +157,7 @@ def _take(campaign: Campaign, record: PackRecord, incoming: Path, finished: Spli
     with disk_errors(part):
         make_folder(part)
     for file, target in targets.items():
-        move(incoming / file, target)
+        copy_file(incoming / file, target)
     if is_present(incoming / journal):
         Journal(paths.data_journal()).merge(incoming / journal)
     publish(part, finished.folder)

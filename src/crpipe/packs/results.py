@@ -10,11 +10,12 @@ from crpipe.campaign.records import LoadedWeights, PackFailure, Receipt
 from crpipe.core import errors
 from crpipe.core.causes import is_present
 from crpipe.core.errors import CrpipeError, PackError
-from crpipe.core.files import remove_tree, write_text
+from crpipe.core.files import copy_file, write_text
 from crpipe.core.journal import Journal
 from crpipe.core.lease import lease
-from crpipe.packs.archive import BRING_AGAIN, FAILED, LINK_OUT, RANGE_OUT, move, read_record, unpack_all
-from crpipe.packs.links import RUNS, LinkStart
+from crpipe.packs.archive import BRING_AGAIN, FAILED, LINK_OUT, RANGE_OUT, read_record, unpacked
+from crpipe.packs.links import RUNS, newest_step
+from crpipe.train.link_start import key_of, start_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,13 +69,8 @@ def _unpack(campaign: Campaign, pack: Path, progress: Progress) -> PackFailure |
 
 
 def _failure_alone(campaign: Campaign, pack: Path) -> PackFailure:
-    folder = campaign.paths.run_dir() / ".incoming"
-    remove_tree(folder)
-    try:
-        unpack_all(pack, folder, (LINK_OUT, RANGE_OUT), BRING_AGAIN)
+    with unpacked(pack, campaign.paths.run_dir(), (LINK_OUT, RANGE_OUT)) as folder:
         return PackFailure.read(folder / FAILED)
-    finally:
-        remove_tree(folder)
 
 
 def _unpack_link(
@@ -83,23 +79,20 @@ def _unpack_link(
     """Put what came back for a link into its run; return why its work failed, if it did."""
     name, paths = record.name, campaign.paths
     link = campaign.chain.named(name)
-    start = LinkStart.of(campaign, link)
-    key = start.key(campaign, link)
+    start = start_of(campaign, link)
+    key = key_of(campaign, link, start)
     if (record.run, record.key) != (paths.run, key):
         raise PackError(
             f"{pack}: of run {record.run} and key {record.key}, and link {name} of run {paths.run} has "
             f"the key {key} here: the link before it was trained again since, or keys changed; pack it again "
             f"(crpipe pack {name} --out FILE)"
         )
-    with lease(paths.store(name), say=progress.message):
-        incoming = paths.store(name) / ".incoming"
-        remove_tree(incoming)
-        try:
-            unpack_all(pack, incoming, (LINK_OUT,), BRING_AGAIN)
-            came = _Returned(campaign, link, key, start.sha256, incoming, record)
-            return came.take(progress)
-        finally:
-            remove_tree(incoming)
+    with (
+        lease(paths.store(name), say=progress.message),
+        unpacked(pack, paths.store(name), (LINK_OUT,)) as incoming,
+    ):
+        parent = start.sha256 if start else ""
+        return _Returned(campaign, link, key, parent, incoming, record).take(progress)
 
 
 def raise_failure(failure: PackFailure, progress: Progress) -> None:
@@ -139,13 +132,14 @@ class _Returned:
         if here is not None and here.key == self.key and is_present(paths.store(name) / here.checkpoint):
             progress.message(f"{name}: already finished here; what came back again is left out")
             return None
-        if failure is not None and self._step(paths.store(name)) > self._step(self._store()):
+        came = self.incoming / self._in_run(f"store/{name}")
+        if failure is not None and newest_step(paths.store(name), self.key) > newest_step(came, self.key):
             return failure
         for old in paths.store(name).glob(f"checkpoint-{self.key}-*.pt"):
             old.unlink()
         for file, target in targets.items():
             if target not in (paths.receipt(name), paths.run_code(), paths.init_from()):
-                move(self.incoming / file, target)
+                copy_file(self.incoming / file, target)
         self._take_records()
         if receipt is not None:
             for old in paths.store(name).glob(f"snapshot-{self.key}-*.pt"):
@@ -158,13 +152,6 @@ class _Returned:
 
     def _in_run(self, name: str) -> str:
         return f"{RUNS}/{self.record.run}/{name}"
-
-    def _store(self) -> Path:
-        return self.incoming / self._in_run(f"store/{self.link.name}")
-
-    def _step(self, store: Path) -> int:
-        steps = [int(path.stem.split("-")[-2]) for path in store.glob(f"snapshot-{self.key}-*.pt")]
-        return max(steps, default=-1)
 
     def _targets(self) -> dict[str, Path]:
         """Return where each file of the pack belongs; raise PackError for one that belongs nowhere."""
@@ -210,6 +197,6 @@ class _Returned:
         if code is not None and (here is None or code.entries[: len(here.entries)] == here.entries):
             code.write(paths.run_code())
         loaded = LoadedWeights.read_if_any(self.incoming / self._in_run(paths.init_from().name))
-        source = LinkStart.of(self.campaign, self.link).path
-        if loaded is not None and source is not None and not self.link.parent:
-            replace(loaded, checkpoint=str(source)).write(paths.init_from())
+        start = start_of(self.campaign, self.link)
+        if loaded is not None and start is not None and not self.link.parent:
+            replace(loaded, checkpoint=str(start.path)).write(paths.init_from())

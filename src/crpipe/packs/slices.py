@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from crpipe.campaign.records import PackFailure, TrainedSlice, read_slices
+from crpipe.campaign.records import TrainedSlice, read_slices
 from crpipe.check.training import checkpoint_metadata
 from crpipe.core.causes import is_plain
 from crpipe.core.errors import (
@@ -36,27 +36,29 @@ from crpipe.core.files import digest, make_folder, remove_tree, rename, sha256, 
 from crpipe.core.journal import JOURNAL_BYTES, tail
 from crpipe.core.signals import STOP_SIGNALS
 from crpipe.packs.archive import (
-    FAILED,
     LINK,
     LINK_OUT,
     SEND_AGAIN,
     STATE,
     new_record,
     read_record,
+    refuse_other_key,
     unpack_all,
     working_folder,
+    write_failure,
     write_pack,
 )
 from crpipe.packs.depot import Depot, fetch_referred
-from crpipe.packs.links import LinkStart, PackFiles, link_files, open_unpacked
+from crpipe.packs.links import RUNS, PackFiles, link_files, newest_step, open_unpacked
+from crpipe.train.link_start import key_of, start_of, step_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from crpipe.campaign.campaign import Campaign
-    from crpipe.campaign.records import PackRecord
     from crpipe.core.paths import Paths
     from crpipe.core.text import Progress
+    from crpipe.train.link_start import Saved
 
 DEFAULT_STATE = "state.tar"
 _NOT_USED = "it is not used, and training begins where the pack does"
@@ -177,11 +179,6 @@ class _Node:
         self.trains, self.is_added, self.took_state = False, False, False
 
     @property
-    def folders(self) -> tuple[Path, ...]:
-        """What is deleted at the end."""
-        return self.folder, self.aside
-
-    @property
     def paths(self) -> Paths:
         """Where the files of the unpacked campaign are."""
         assert self.campaign is not None
@@ -189,7 +186,7 @@ class _Node:
 
     def run(self) -> None:
         """Unpack, take the STATE over, train, and write the result."""
-        for folder in self.folders:
+        for folder in (self.folder, self.aside):
             remove_tree(folder)
         make_folder(self.folder)
         self.record = read_record(self.job.pack, (LINK,), SEND_AGAIN)
@@ -212,18 +209,13 @@ class _Node:
         if self.took_state:
             Path(self.job.state).unlink(missing_ok=True)
 
-    def _opened(self) -> tuple[Campaign, LinkStart]:
+    def _opened(self) -> tuple[Campaign, Saved | None]:
         """Open the campaign; raise PackError where another key than that of the pack follows from it here."""
         campaign, name = open_unpacked(self.folder), self.record.name
         link = campaign.chain.named(name)
-        start = LinkStart.of(campaign, link)
-        key = start.key(campaign, link)
-        if key != self.record.key:
-            raise PackError(
-                f"{self.job.pack}: link {name} was packed under the key {self.record.key}, and what it holds "
-                f"gives {key} on {platform.node()}, where a reader or workload has other defaults; install "
-                "the same versions on both machines, and pack it again"
-            )
+        start = start_of(campaign, link)
+        key = key_of(campaign, link, start)
+        refuse_other_key(self.job.pack, self.record, key, "a reader or workload")
         return campaign, start
 
     # The STATE that the slice before left.
@@ -248,7 +240,8 @@ class _Node:
             self.log.message(f"warning: {error}")
             return
         self.took_state = depot is None
-        newest = [_newest_step(folder, self.record) for folder in (self.folder, self.aside)]
+        store = f"{RUNS}/{self.record.run}/store/{self.record.name}"
+        newest = [newest_step(folder / store, self.record.key) for folder in (self.folder, self.aside)]
         for name in record.files if newest[1] >= newest[0] else ():
             make_folder((self.folder / name).parent)
             rename(self.aside / name, self.folder / name)
@@ -264,9 +257,9 @@ class _Node:
         """Return where the link is now."""
         newest = next(iter(link_files(self.paths, self.record.name, self.record.key)), None)
         if newest is None:
-            return _Point(0, self.start.sha256)
+            return _Point(0, self.start.sha256 if self.start else "")
         if newest.name.startswith("snapshot-"):
-            return _Point(_step_of(newest), sha256(newest))
+            return _Point(step_of(newest), sha256(newest))
         return _Point(checkpoint_metadata(newest)["counters"]["range_step"], sha256(newest), finished=True)
 
     def _refuse_slices(self, rows: Sequence[TrainedSlice]) -> None:
@@ -324,22 +317,13 @@ class _Node:
     def fail(self, error: BaseException) -> None:
         """Write why there is no result, with the newest snapshot: nothing that was trained is lost."""
         error = self._disk_error(error) or error
-        failure = PackFailure(
-            kind=type(error).__name__,
-            error=str(error),
-            exit_code=error.exit_code if isinstance(error, CrpipeError) else 1,
-            host=platform.node(),
-            log=tuple(self.log.lines),
-        )
-        files: dict[str, Path | bytes] = {}
+        members: dict[str, Path | bytes] = {}
         if self.campaign is not None:
-            self._add_slice(f"{failure.kind}: {failure.error}")
+            self._add_slice(f"{type(error).__name__}: {error}")
             kept = self._files()
             kept.add(self.paths.diverged(self.record.name, self.record.key))
-            files = kept.members
-        files[FAILED] = (json.dumps(failure.as_json(), indent=1, sort_keys=True) + "\n").encode()
-        record = new_record(LINK_OUT, self.record.run, self.record.name, self.record.key)
-        write_pack(self.job.out, record, files)
+            members = kept.members
+        write_failure(self.job.out, LINK_OUT, self.record, error, self.log.lines, members)
         self._drop_state()
         if isinstance(error, DiskError):
             raise error
@@ -388,13 +372,3 @@ class _Node:
         rows.append(row)
         write_text(path, "".join(json.dumps(each.as_json(), sort_keys=True) + "\n" for each in rows))
         return rows
-
-
-def _step_of(snapshot: Path) -> int:
-    return int(snapshot.stem.split("-")[-2])
-
-
-def _newest_step(folder: Path, record: PackRecord) -> int:
-    """Return the step of the newest snapshot of a link in an unpacked campaign; -1 without any."""
-    snapshots = folder.glob(f"runs/{record.run}/store/{record.name}/snapshot-{record.key}-*.pt")
-    return max(map(_step_of, snapshots), default=-1)

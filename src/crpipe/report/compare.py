@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
+import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -191,10 +191,7 @@ def _rows(paths: Paths) -> Iterator[Row]:
     """Yield the metrics of all links in the order of their steps, some of them when there are many."""
     rows = []
     for path in paths.run_dir().glob("store/*/metrics.jsonl"):
-        for line in path.read_bytes().splitlines():
-            with contextlib.suppress(ValueError, RecursionError):  # cut by a crash
-                rows.append(json.loads(line))
-    rows = [row for row in rows if isinstance(row, dict) and type(row.get("step")) is int]
+        rows += [row for row in tail(path, sys.maxsize) if type(row.get("step")) is int]
     rows.sort(key=lambda row: int(row["step"]))
     stride = max(1, len(rows) // _MOST_ROWS)
     for index, row in enumerate(rows):

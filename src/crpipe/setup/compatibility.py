@@ -12,6 +12,7 @@ from crpipe.config.loading import did_you_mean
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, PluginError
 from crpipe.events.histograms import check_binnings, check_wanted
+from crpipe.train.link_start import find_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,7 +48,6 @@ def check_fit(config: Config) -> str:
 
     Raise ConfigError with the module, what is missing, and an example.
     """
-    from crpipe.train.pretrained import find_source
     from crpipe.train.trackers import find_loggers
 
     config.check_fresh()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from crpipe.campaign.raw_files import check_paths, count_listed, far_fewer, read
 from crpipe.campaign.split_record import LISTING, SplitRecord
 from crpipe.core.causes import is_present
 from crpipe.core.errors import DataError, ListingError
-from crpipe.core.files import atomic_write
+from crpipe.core.files import copy_file
 from crpipe.core.ranges import Range
 from crpipe.core.text import NullProgress
 from crpipe.source.copies import is_reserved
@@ -126,8 +125,7 @@ def _restore(manifest: Path, finished: SplitRecord) -> bool:
             return False
     except DataError:
         return False
-    with atomic_write(manifest) as part:
-        shutil.copyfile(kept, part)
+    copy_file(kept, manifest)
     return True
 
 

@@ -17,7 +17,7 @@ from crpipe.core.paths import MANIFEST, ROLES
 from crpipe.events.batch import Events, regroup
 from crpipe.events.layout import MULTIPLICITY
 from crpipe.events.shard_manifest import groups_of, layout_of, open_manifest
-from crpipe.events.shard_reader import Shards, event_columns
+from crpipe.events.shard_reader import Shards, no_events
 from crpipe.events.shard_writer import OUTLIER_EVENTS, OUTLIER_ITEMS
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def export_shards(folders: list[Path], out: Path, choice: ReaderChoice | None, p
         if not holding:
             continue
         to_table = _converter(choice, holding[0], layouts[holding[0]])
-        schema = to_table(_no_events(layouts[holding[0]])).schema
+        schema = to_table(no_events(layouts[holding[0]])).schema
         with (
             atomic_write(out / f"{role}.parquet") as part,
             contextlib.closing(pq.ParquetWriter(part, schema, **_WRITER)) as writer,
@@ -89,8 +89,3 @@ def _converter(choice: ReaderChoice | None, folder: Path, layout: Layout) -> ToT
             return reader.raw_table(events)
 
     return to_table
-
-
-def _no_events(layout: Layout) -> Events:
-    columns = {name: np.empty(0, kind) for name, kind in event_columns(layout).items()}
-    return Events(columns, np.empty(0, np.uint32), np.empty((0, len(layout.items)), np.float32))

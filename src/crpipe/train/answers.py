@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from crpipe.core.causes import plugin_errors
 from crpipe.core.errors import PluginError
 from crpipe.events.batch import Events, spelled
-from crpipe.train.workload import Phase, WorkloadCall
+from crpipe.report.evaluations import ERROR
+from crpipe.train.workload import Phase, WorkloadCall, method_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,19 +28,12 @@ if TYPE_CHECKING:
     from crpipe.events.layout import Layout, Metric
     from crpipe.train.workload import Batch, Columns, Metrics, Workload
 
-ERROR = "_error"  # after a name in what ``score`` returns: the error of that number
 _TABLE = 2  # dimensions of a column that holds several numbers for each event
 
 
 def refuse(method: str, expected: str, actual: str) -> NoReturn:
     """Raise PluginError; method: ``module:Class.method``."""
     raise PluginError(f"{method}: expected {expected}, found {actual}")
-
-
-def method_of(workload: object, method: str) -> str:
-    """Name a method of a workload as ``module:Class.method``."""
-    kind = type(workload)
-    return f"{kind.__module__}:{kind.__qualname__}.{method}"
 
 
 def phases_of(workload: Workload) -> list[Phase]:
@@ -115,13 +109,11 @@ def check_generated(events: Any, count: int, layout: Layout, method: str) -> Non
         refuse(method, f"Events, {count} of them", _kind(events))
     width = events.items.shape[1] if events.items.ndim > 1 else 0
     if len(events) != count or width != len(layout.items):
-        raise PluginError(
-            f"{method}: expected {count} events with {len(layout.items)} item columns, "
-            f"found {len(events)} events with {width}"
-        )
+        expected = f"{count} events with {len(layout.items)} item columns"
+        refuse(method, expected, f"{len(events)} events with {width}")
     if layout.fixed and (events.multiplicity != layout.fixed).any():
         other = events.multiplicity[events.multiplicity != layout.fixed][0]
-        raise PluginError(f"{method}: expected {layout.fixed} {layout.item} in each event, found {other}")
+        refuse(method, f"{layout.fixed} {layout.item} in each event", str(other))
 
 
 def checked_columns(prediction: Any, count: int, method: str) -> Columns:
@@ -130,7 +122,7 @@ def checked_columns(prediction: Any, count: int, method: str) -> Columns:
     A column of lists is an array of objects, each of them an array [any length] of the same type.
     """
     if not isinstance(prediction, dict):
-        raise PluginError(f"{method}: expected Events or a dict of arrays, found {_kind(prediction)}")
+        refuse(method, "Events or a dict of arrays", _kind(prediction))
     columns = {str(name): np.asarray(values) for name, values in prediction.items()}
     for name, values in columns.items():
         several = values.ndim == _TABLE and values.shape[1] > 0 and values.dtype != object

@@ -10,7 +10,6 @@ import hashlib
 import io
 import math
 import pickle
-import shlex
 import struct
 import sys
 import zipfile
@@ -19,23 +18,21 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from crpipe.campaign.records import Receipt
-from crpipe.core.causes import OF_FORM, expect, is_present, refuse_machine_error, retry_io
+from crpipe.core.causes import OF_FORM, refuse_machine_error, retry_io
 from crpipe.core.errors import CheckpointError, UnseenError
-from crpipe.core.files import atomic_write, drop_page_cache, read_json, sha256, sync
+from crpipe.core.files import atomic_write, sync
 from crpipe.core.ranges import HASH_DIGITS
 from crpipe.events.batch import Cursor
-from crpipe.train.deleted_checkpoints import describe_deleted
+from crpipe.train.link_start import Saved, is_name, step_of, verified
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from crpipe.campaign.records import BestReceipt
+    from crpipe.campaign.records import BestReceipt, Receipt
 
 FORMAT = 1
 KEPT_SNAPSHOTS = 2
-_RESTORE = "restore it, or delete its receipt to train the range again"
 _ANOTHER = "use another checkpoint, or train again"
 _LEFT = OF_FORM | {errno.ENOENT, errno.EISDIR, errno.ENOTDIR}  # a name that was typed
 # What torch and its unpickler raise for content that nobody meant to be loaded.
@@ -45,14 +42,6 @@ _UNREADABLE = (
 )
 PLAIN = (str, int, float, bool, type(None))
 _FIELDS = ("keys", "model", "average", "optimizers", "shares", "counters")
-
-
-@dataclass(frozen=True, slots=True)
-class Saved:
-    """A checkpoint or snapshot on disk."""
-
-    path: Path
-    sha256: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +70,7 @@ class CheckpointStore:
     def drop_best_after(self, step: int) -> None:
         """Drop the best checkpoints of later steps."""
         for path in self._best():
-            if _step_of(path) > step:
+            if step_of(path) > step:
                 path.unlink(missing_ok=True)
 
     def best(self) -> Saved | None:
@@ -94,11 +83,11 @@ class CheckpointStore:
 
         A snapshot refers to the last one up to its step; without ``current``, later ones stay, too.
         """
-        best, snapshots = self._best(), [_step_of(path) for path in self._snapshots()]
-        kept = {path for step in snapshots for path in [p for p in best if _step_of(p) <= step][-1:]}
+        best, snapshots = self._best(), [step_of(path) for path in self._snapshots()]
+        kept = {path for step in snapshots for path in [p for p in best if step_of(p) <= step][-1:]}
         newest = max(snapshots, default=-1)
         for path in best:
-            later = not current and _step_of(path) > newest
+            later = not current and step_of(path) > newest
             if path not in kept and path.name != current and not later:
                 path.unlink(missing_ok=True)
 
@@ -162,10 +151,6 @@ def _first_whole(paths: Sequence[Path], say: Callable[[str], None]) -> Saved | N
     return None
 
 
-def _step_of(path: Path) -> int:
-    return int(path.stem.split("-")[-2])
-
-
 def _canonical(value: Any) -> Any:
     """Copy a state so that equal states give equal bytes, whether they were resumed or not.
 
@@ -179,57 +164,6 @@ def _canonical(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_canonical(item) for item in value]
     return sys.intern(value) if isinstance(value, str) else value
-
-
-def verified(path: Path) -> Saved:
-    """Check a checkpoint or snapshot against the hash in its name; raise CheckpointError when it differs."""
-    if not retry_io(path.exists):
-        if why := describe_deleted(path):
-            raise CheckpointError(f"{path}: {why}")
-        if not _remedy(path):
-            raise CheckpointError(f"{path}: missing; {_RESTORE}")
-        expect(path, _receipt_of(path), _remedy(path).removeprefix("; "))
-    named = path.stem.rpartition("-")[2]
-    full = sha256(path)
-    if full[:HASH_DIGITS] != named:
-        drop_page_cache(path)  # what is read once more comes from the disk, or its server
-        full = sha256(path)
-    if full[:HASH_DIGITS] != named:
-        raise CheckpointError(
-            f"{path}: damaged (its content does not match the hash in its name){_remedy(path)}"
-        )
-    return Saved(path, full)
-
-
-def _remedy(path: Path) -> str:
-    """Describe how the checkpoint of a finished link is made again; nothing for other files."""
-    receipt = _receipt_of(path)
-    if not (path.name.startswith("checkpoint-") and is_present(receipt)):
-        return ""
-    again = f"rm {shlex.quote(str(receipt))}, and run the workflow again"
-    return f"; restore it, or train the link again: {again}"
-
-
-def _receipt_of(path: Path) -> Path:
-    return path.parent.parent.parent / "ranges" / f"{path.parent.name}.json"
-
-
-def checkpoint_file(path: Path) -> Path:
-    """Return the checkpoint that a receipt points to (also that of a best one); a checkpoint is itself."""
-    if path.suffix != ".json":
-        return path
-    receipt = read_json(path)
-    if not isinstance(receipt, dict) or "checkpoint" not in receipt:
-        raise CheckpointError(
-            f"{path}: not a receipt; name a checkpoint (.pt) or runs/<run>/ranges/<range>.json"
-        )
-    names = receipt.get("range"), receipt["checkpoint"]
-    if not all(map(is_name, names)):
-        raise CheckpointError(
-            f"{path}: damaged: range and checkpoint are no names of files; restore it, or delete it and run "
-            "the same command again"
-        )
-    return path.parent.parent.joinpath("store", *map(str, names))
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -301,11 +235,6 @@ class Counters:
     def restored(cls, state: Mapping[str, Any]) -> Counters:
         """Return the counters that ``state`` gave."""
         return cls(**{**state, "cursor": Cursor(*state["cursor"])})
-
-
-def is_name(value: Any) -> bool:
-    """Return whether a value is the name of a file in a folder, and of nothing outside of it."""
-    return isinstance(value, str) and value not in ("", ".", "..") and not {"/", "\0"} & {*value}
 
 
 def problems(state: dict[Any, Any]) -> Iterator[str]:
@@ -405,13 +334,6 @@ def refuse_other_keys(state: dict[str, Any], keys: Mapping[str, Any], path: Path
     if lines:
         head, remedy = f"{path}: made under another configuration:", "restore the values, or start a new run"
         raise CheckpointError("\n".join([head, *lines, remedy]))
-
-
-def read_receipt(path: Path) -> Receipt:
-    """Read the receipt of a finished range; raise CheckpointError when there is none."""
-    if not is_present(path):
-        raise CheckpointError(f"{path}: missing; train that range first")
-    return Receipt.read(path)
 
 
 def write_receipt(path: Path, receipt: Receipt | BestReceipt) -> None:

@@ -12,21 +12,19 @@ import torch
 from crpipe.campaign import claims
 from crpipe.campaign.code import record_run_code, used_code
 from crpipe.campaign.records import Divergence, Receipt
-from crpipe.core.causes import is_present
 from crpipe.core.errors import DataError, DivergenceError, ShardError
 from crpipe.core.journal import Journal
 from crpipe.core.lease import lease
-from crpipe.core.ranges import checkpoint_key
 from crpipe.core.signals import StopRequest
 from crpipe.core.text import NullProgress
 from crpipe.events.shard_manifest import changed_shards, note_shards, shards_record
 from crpipe.split.parts import refuse_unfit_ranges
-from crpipe.train.checkpoints import CheckpointStore, Saved, load, read_receipt, write_receipt
+from crpipe.train.checkpoints import CheckpointStore, load, write_receipt
 from crpipe.train.deleted_checkpoints import deleted_receipt
 from crpipe.train.link_plan import LinkPlan
+from crpipe.train.link_start import key_of, refuse_diverged, start_of
 from crpipe.train.loop import Trainer
 from crpipe.train.numerics import hashes, numerics_of
-from crpipe.train.pretrained import find_source
 from crpipe.train.ranks import (
     joined,
     keep_freed_memory,
@@ -45,6 +43,7 @@ if TYPE_CHECKING:
 
     from crpipe.campaign.campaign import Campaign
     from crpipe.core.text import Progress
+    from crpipe.train.link_start import Saved
     from crpipe.train.ranks import World
 
 
@@ -127,8 +126,8 @@ def _finish_link(
     """
     campaign, link = plan.campaign, plan.link
     paths = campaign.paths
-    start = _start_of(plan)
-    key = checkpoint_key(link.name, campaign.fingerprint, start.sha256 if start else "", link.ranges)
+    start = start_of(campaign, link)
+    key = key_of(campaign, link, start)
     store = CheckpointStore(paths.store(link.name), key, check)
 
     # Adopt what is finished, and train what is not.
@@ -159,20 +158,6 @@ def _finish_link(
         write_receipt(paths.receipt(link.name), _receipt(plan, store, start, finished))
 
 
-def _start_of(plan: LinkPlan) -> Saved | None:
-    """Return the checkpoint that a link starts from; None for fresh weights.
-
-    That of the link before it or, for the first one, what ``train.pretrained`` names.
-    """
-    paths, parent = plan.campaign.paths, plan.link.parent
-    if parent:
-        receipt = read_receipt(paths.receipt(parent))
-        return Saved(paths.store(parent) / receipt.checkpoint, receipt.sha256)
-    init_from = plan.campaign.config.train.pretrained
-    packed = next(paths.pretrained().glob("*.pt"), None)
-    return find_source(str(packed or init_from)) if init_from else None
-
-
 def _check_shards(plan: LinkPlan, store: CheckpointStore, *, begun: bool) -> None:
     """Record the shards of a training that begins; raise ShardError where one went on with others."""
     record = shards_record(store.folder, store.key)
@@ -196,12 +181,9 @@ def _train(
     progress: Progress,
     profile_steps: int,
 ) -> Saved | None:
-    """Train a link; refuse to repeat what ended in divergence: a retry would end the same way."""
+    """Train a link, unless it ended in divergence before."""
     mark = plan.campaign.paths.diverged(plan.link.name, store.key)
-    if is_present(mark):
-        raise DivergenceError(
-            f"{Divergence.read(mark).error} (recorded in {mark}; delete it to try all the same)"
-        )
+    refuse_diverged(mark)
     campaign = plan.campaign
     workload = open_workload(campaign.config.train.workload, campaign.config.options(), campaign.tables)
     trainer = Trainer(plan, workload, world, progress, store, stop, start, profile_steps=profile_steps)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import zlib
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from crpipe.core.errors import ShardError
-from crpipe.core.paths import CONSOLIDATED, MANIFEST, OUTLIERS
+from crpipe.core.paths import CONSOLIDATED, OUTLIERS
 from crpipe.events.histograms import check_wanted, read_histograms
-from crpipe.events.shard_records import ShardManifest
-from crpipe.loading.loader import Loader, RangeShards
+from crpipe.events.shard_manifest import open_manifest
+from crpipe.loading.loader import Loader, RangeShards, sample
 from crpipe.train.workload import UsesHistograms, give_histograms, wanted_histograms
 
 if TYPE_CHECKING:
@@ -113,22 +111,15 @@ class LinkPlan:
 
     def training_sample(self, events: int) -> Iterator[Events]:
         """Yield at most so many training events of the link: a random sample, in blocks, for any rank."""
-        load = self.campaign.config.load
-        loader = Loader(
+        load, role = self.campaign.config.load, OUTLIERS if self.of_outliers else "train"
+        return sample(
             self.shards,
-            OUTLIERS if self.of_outliers else "train",
+            role,
+            events,
             batch_events=load.batch_size,
             seed=self.seed,
-            epochs=1,
-            prefetch=0,
             max_items=load.max_items,
         )
-        with contextlib.closing(loader.batches()) as stream:
-            for block, _ in stream:
-                if events <= 0:
-                    return
-                yield block.part(0, min(len(block), events))
-                events -= len(block)
 
     def check_validation(self) -> None:
         """Raise ShardError when validation shards were made under another configuration."""
@@ -136,8 +127,4 @@ class LinkPlan:
 
     def _refuse_other_data(self, folders: Iterable[Path]) -> None:
         for folder in folders:
-            if ShardManifest.read(folder / MANIFEST).data != self.campaign.data:
-                raise ShardError(
-                    f"{folder}: made under another configuration; restore the values that "
-                    f"{folder.parents[1] / 'campaign.json'} records, or set `results` to a new directory"
-                )
+            open_manifest(folder, self.campaign.data)

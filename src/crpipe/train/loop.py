@@ -6,7 +6,7 @@ import functools
 import itertools
 import time
 from contextlib import closing, nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -14,10 +14,11 @@ from crpipe.core.causes import plugin_errors
 from crpipe.core.errors import CheckpointError, DivergenceError, Interrupted
 from crpipe.core.journal import Journal
 from crpipe.train.answers import phases_of
-from crpipe.train.checkpoints import load, refuse_not_finite, refuse_other_keys, verified
+from crpipe.train.checkpoints import load, refuse_not_finite, refuse_other_keys
+from crpipe.train.link_start import verified
 from crpipe.train.meter import Clock, GpuSampler, Meter, Profiler, Smooth, UncountedSteps
 from crpipe.train.metrics_log import Outputs
-from crpipe.train.numerics import add_to, c_library, compare, numerics, numerics_of
+from crpipe.train.numerics import c_library, compare, numerics, numerics_of
 from crpipe.train.pretrained import held_out_warning
 from crpipe.train.schedule import Schedules
 from crpipe.train.state import TrainState
@@ -34,8 +35,9 @@ if TYPE_CHECKING:
     from crpipe.core.signals import StopRequest
     from crpipe.core.text import Progress
     from crpipe.events.batch import Cursor, Events
-    from crpipe.train.checkpoints import CheckpointStore, Saved
+    from crpipe.train.checkpoints import CheckpointStore
     from crpipe.train.link_plan import LinkPlan
+    from crpipe.train.link_start import Saved
     from crpipe.train.ranks import World
     from crpipe.train.step import Micro
     from crpipe.train.workload import Workload
@@ -101,7 +103,7 @@ class Trainer:
         self.last: dict[str, float] = {}
         self.logged = 0  # the last step with a row of metrics
         self.compiled = False
-        self.snapshot = _Moment(0, time.monotonic())
+        self._snapshot_taken()
 
     def run(self) -> Saved | None:
         """Train to the link's end and return its checkpoint, which the leading rank alone writes.
@@ -168,9 +170,10 @@ class Trainer:
         else:
             self._init_weights(self.start)
         for process in self.numerics:
-            self.state.numerics = add_to(self.state.numerics, process)
+            if process not in self.state.numerics:
+                self.state.numerics = [*self.state.numerics, dict(process)]
         self._note("numerics", **self.numerics[0], c_library=c_library())
-        self.snapshot = _Moment(self.state.counters.range_step, time.monotonic())
+        self._snapshot_taken()
 
     def _newest_snapshot(self) -> Path | None:
         if not self.world.leads:
@@ -412,8 +415,8 @@ class Trainer:
     def _snapshot_due(self) -> bool:
         every, step = self.train.snapshot_steps, self.state.counters.range_step
         # Several ranks look at log intervals only: they may step over a multiple of snapshot_steps.
-        due = step // every > self.snapshot.step // every
-        return self.world.any(due or time.monotonic() - self.snapshot.time_s >= self.train.snapshot_seconds)
+        due = step // every > self.snapshot_step // every
+        return self.world.any(due or time.monotonic() - self.snapshot_time >= self.train.snapshot_seconds)
 
     def _save_snapshot(self) -> None:
         self._count()
@@ -433,7 +436,11 @@ class Trainer:
             state = {**weights, "extra": extra, "ranks": self.world.size}
             saved = self.store.save_snapshot(state, self.state.counters.range_step)
             self._note("snapshot", step=self.state.counters.step, file=saved.path.name)
-        self.snapshot = _Moment(self.state.counters.range_step, time.monotonic())
+        self._snapshot_taken()
+
+    def _snapshot_taken(self) -> None:
+        """Count from here to the next snapshot."""
+        self.snapshot_step, self.snapshot_time = self.state.counters.range_step, time.monotonic()
 
     def _save_checkpoint(self) -> Saved | None:
         """Write the finished checkpoint on the leading rank; the others return None."""
@@ -452,10 +459,3 @@ class Trainer:
     def _note(self, what: str, **fields: Any) -> None:
         if self.journal is not None:
             self.journal.add(what, range=self.link.name, **fields)
-
-
-class _Moment(NamedTuple):
-    """When the last snapshot was taken."""
-
-    step: int
-    time_s: float

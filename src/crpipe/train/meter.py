@@ -5,6 +5,7 @@ Values stay on the device until they are read, at log intervals alone.
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import threading
 import time
@@ -166,13 +167,13 @@ class GpuSampler:
     """Averages utilisation and used memory of one GPU between readings; a context manager around a thread."""
 
     def __init__(self, device: torch.device) -> None:
-        self._nvml, self._handle = _open(device)
+        self._device = device
         self._samples: list[tuple[float, float]] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._sample, name="gpu-sampler", daemon=True)
 
     def __enter__(self) -> Self:
-        if self._nvml is not None:
+        if self._device.type == "cuda":
             self._thread.start()
         return self
 
@@ -190,25 +191,16 @@ class GpuSampler:
         return {"gpu/utilisation_percent": busy, "gpu/used_mib": used}
 
     def _sample(self) -> None:
-        while not self._stop.wait(GPU_PERIOD_S):
-            rates = self._nvml.nvmlDeviceGetUtilizationRates(self._handle)
-            used = self._nvml.nvmlDeviceGetMemoryInfo(self._handle).used / 2**20
-            self._samples.append((float(rates.gpu), used))
-
-
-def _open(device: torch.device) -> tuple[Any, Any]:
-    """Open NVML for a CUDA device; (None, None) elsewhere."""
-    if device.type != "cuda":
-        return None, None
-    try:
-        import pynvml  # noqa: PLC0415 - an extra: pip install crpipe[gpu]
-    except ImportError:
-        return None, None
-    try:
-        pynvml.nvmlInit()
-        return pynvml, pynvml.nvmlDeviceGetHandleByIndex(device.index or 0)
-    except pynvml.NVMLError:
-        return None, None
+        """Sample as long as NVML answers; torch knows which of its devices a visible one is."""
+        try:
+            import pynvml  # noqa: PLC0415 - an extra: pip install crpipe[gpu]
+        except ImportError:
+            return
+        with contextlib.suppress(RuntimeError, pynvml.NVMLError):
+            while not self._stop.wait(GPU_PERIOD_S):
+                busy = float(torch.cuda.utilization(self._device))
+                used = torch.cuda.device_memory_used(self._device) / 2**20
+                self._samples.append((busy, used))
 
 
 _OVERFLOWED = 2

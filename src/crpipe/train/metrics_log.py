@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 import threading
 import time
 from contextlib import ExitStack, closing
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from crpipe.core.causes import is_present, plugin_errors
 from crpipe.core.errors import MachineError, PluginError
 from crpipe.core.files import atomic_write, disk_errors, sync
+from crpipe.core.journal import tail
 from crpipe.train.event_file import EventFile
 from crpipe.train.trackers import KEY
 
@@ -47,12 +49,7 @@ class MetricsFile:
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Read all whole rows; a last line cut by a crash is left out."""
-    rows = []
-    if is_present(path):
-        for line in path.read_text().splitlines():
-            with contextlib.suppress(ValueError):
-                rows.append(json.loads(line))
-    return rows
+    return tail(path, sys.maxsize) if is_present(path) else []
 
 
 MOST_WAITING = 1000  # rows for one logger; the oldest is dropped

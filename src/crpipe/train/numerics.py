@@ -62,11 +62,6 @@ def c_library() -> str:
         return " ".join(platform.libc_ver()).strip() or "unknown"
 
 
-def add_to(known: Sequence[Numerics], here: Numerics) -> list[Numerics]:
-    """Add how this process computes to how the steps before it were computed, each once."""
-    return [*known, *([] if here in known else [dict(here)])]
-
-
 def hashes(known: Sequence[Numerics]) -> list[str]:
     """Return a hash for each, as a receipt holds them."""
     return [digest(each) for each in known]

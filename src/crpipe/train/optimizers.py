@@ -18,7 +18,7 @@ from crpipe.core.errors import ConfigError, PluginError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_FUSED = ("adam", "sgd")
+_FUSED: dict[str, type[torch.optim.Optimizer]] = {"adam": torch.optim.AdamW, "sgd": torch.optim.SGD}
 # What torch has, without those that need a closure or sparse gradients.
 _TORCH: dict[str, type[torch.optim.Optimizer]] = {
     name: value
@@ -82,7 +82,7 @@ class OptimizerSpec:
     @property
     def is_fused(self) -> bool:
         """Whether the optimizer skips a bad step itself, on the device."""
-        return self.kind in _FUSED
+        return isinstance(self.kind, str) and self.kind in _FUSED
 
 
 def _options_of(name: str, *, ours: bool = False) -> list[str]:
@@ -94,10 +94,8 @@ def _options_of(name: str, *, ours: bool = False) -> list[str]:
 
 def build_optimizer(phase: str, params: list[nn.Parameter], spec: OptimizerSpec) -> torch.optim.Optimizer:
     """Build the optimizer of a phase; raise PluginError when it refuses its options or parameters."""
-    if spec.kind == "adam":
-        return _adam(params, spec)
-    if spec.kind == "sgd":
-        return _sgd(params, spec)
+    if isinstance(spec.kind, str) and spec.kind in _FUSED:
+        return _fused(_FUSED[spec.kind], params, spec)
     named = spec.kind if isinstance(spec.kind, str) else getattr(spec.kind, "__name__", "the optimizer")
     with plugin_errors(f"phase {phase}: {named} cannot be built"):
         if isinstance(spec.kind, str):
@@ -121,38 +119,21 @@ def _groups(params: Sequence[nn.Parameter], spec: OptimizerSpec) -> list[dict[st
     return [group for group in groups if group["params"]]
 
 
-# Fused kernels take a `found_inf` flag: a bad step is skipped on the device, without asking the host.
-# torch would allocate moments at the first step; a bad first step must leave them as they were before.
+def _fused(kind: Any, params: list[nn.Parameter], spec: OptimizerSpec) -> torch.optim.Optimizer:
+    """Build an optimizer with fused kernels: by their flag `found_inf` a bad step is skipped on the device.
 
-
-def _adam(params: list[nn.Parameter], spec: OptimizerSpec) -> torch.optim.Optimizer:
-    adam = torch.optim.AdamW(
-        _groups(params, spec),
-        spec.learning_rate,
-        betas=spec.betas,
-        weight_decay=spec.weight_decay,
-        fused=True,
+    torch would allocate moments at the first step; a bad first step must leave them as they were before.
+    """
+    options: dict[str, Any] = {"momentum": spec.momentum}
+    slots = ["momentum_buffer"] if spec.momentum else []
+    if spec.kind == "adam":
+        options, slots = {"betas": spec.betas}, ["exp_avg", "exp_avg_sq"]
+    optimizer: torch.optim.Optimizer = kind(
+        _groups(params, spec), spec.learning_rate, weight_decay=spec.weight_decay, fused=True, **options
     )
-    for parameter in params:
-        adam.state[parameter] = {
-            "step": torch.zeros((), device=parameter.device),
-            "exp_avg": torch.zeros_like(parameter),
-            "exp_avg_sq": torch.zeros_like(parameter),
-        }
-    return adam
-
-
-def _sgd(params: list[nn.Parameter], spec: OptimizerSpec) -> torch.optim.Optimizer:
-    optimizer = torch.optim.SGD(
-        _groups(params, spec),
-        spec.learning_rate,
-        momentum=spec.momentum,
-        weight_decay=spec.weight_decay,
-        fused=True,
-    )
-    if spec.momentum:
-        for parameter in params:
-            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+    for parameter in params if slots else []:
+        step = {"step": torch.zeros((), device=parameter.device)} if spec.kind == "adam" else {}
+        optimizer.state[parameter] = step | {slot: torch.zeros_like(parameter) for slot in slots}
     return optimizer
 
 

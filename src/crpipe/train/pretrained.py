@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crpipe.campaign.records import LoadedWeights
 from crpipe.config.loading import PARTS_FIRST
-from crpipe.core.causes import is_plain
 from crpipe.core.errors import CheckpointError
-from crpipe.core.ranges import HASH_DIGITS
-from crpipe.train.checkpoints import checkpoint_file, verified
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from torch import Tensor
 
-    from crpipe.train.checkpoints import Saved
+    from crpipe.train.link_start import Saved
 
 _MAX_NAMES = 8
 _KEY = "train.pretrained"
-_HASHED = re.compile(rf"-[0-9a-f]{{{HASH_DIGITS}}}$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,25 +49,6 @@ class Match:
             unexpected=tuple(self.unexpected),
             warning=warning or None,
         )
-
-
-def find_source(init_from: str) -> Saved:
-    """Find the checkpoint that ``train.pretrained`` names, itself or by a receipt, and check its hash."""
-    named = Path(init_from)
-    if not is_plain(named):
-        raise CheckpointError(
-            f"{_KEY}: {named} does not exist; name a checkpoint (.pt) or a receipt of one "
-            "(runs/<run>/ranges/<link>.json)"
-        )
-    path = checkpoint_file(named)
-    if not is_plain(path):
-        raise CheckpointError(f"{_KEY}: {path}, to which {named} points, does not exist; restore it")
-    if not _HASHED.search(path.stem):
-        raise CheckpointError(
-            f"{_KEY}: {path} has no hash in its name, so it cannot be checked; give it back the name that "
-            "training wrote it under (checkpoint-<key>-<hash>.pt)"
-        )
-    return verified(path)
 
 
 def held_out_warning(source: Saved, keys: Mapping[str, Any]) -> str:

@@ -41,7 +41,11 @@ class Backup:
 
         Where there are optimizers, the restoring waits for the device.
         """
-        self._states = [(optimizer, _copied(optimizer.state)) for optimizer in optimizers]
+        # Of each optimizer a copy of its state: tensors by parameter and name, or numbers.
+        self._states = [
+            (optimizer, {parameter: deepcopy(dict(slots)) for parameter, slots in optimizer.state.items()})
+            for optimizer in optimizers
+        ]
         kinds = {tensor.dtype for tensor in tensors}
         self._groups = [[tensor for tensor in tensors if tensor.dtype == kind] for kind in kinds]
         # clone(): a single tensor is flattened without a copy.
@@ -252,11 +256,6 @@ class TrainState:
                 "train.on_optimizer_change: reset starts it from a fresh state"
             )
         return f"optimizers with a fresh state: {list_names(fresh)}"
-
-
-def _copied(state: Mapping[Any, Mapping[str, Any]]) -> dict[Any, dict[str, Any]]:
-    """Copy the state of an optimizer: tensors by parameter and name, or numbers."""
-    return {parameter: deepcopy(dict(slots)) for parameter, slots in state.items()}
 
 
 def _frozen(phase: Phase, model: nn.Module, params: Sequence[nn.Parameter]) -> set[int]:

@@ -18,7 +18,8 @@ from crpipe.events.batch import regroup
 from crpipe.events.layout import Metric
 from crpipe.loading.loader import count_held_out, held_out
 from crpipe.train.answers import phases_of
-from crpipe.train.checkpoints import load, verified, write_receipt
+from crpipe.train.checkpoints import load, write_receipt
+from crpipe.train.link_start import verified
 from crpipe.train.meter import totals_of_ranks
 from crpipe.train.workload import Calibrates, Validates, WorkloadCall
 
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from crpipe.events.batch import Events
-    from crpipe.train.checkpoints import CheckpointStore, Saved
+    from crpipe.train.checkpoints import CheckpointStore
     from crpipe.train.link_plan import LinkPlan
+    from crpipe.train.link_start import Saved
     from crpipe.train.state import TrainState
     from crpipe.train.step import Stepper
     from crpipe.train.workload import Workload
@@ -335,8 +337,11 @@ class Validator:
 @contextlib.contextmanager
 def _as_evaluated(state: TrainState) -> Iterator[None]:
     """Use the averaged weights and the mode for evaluation; then restore weights, buffers and modes."""
-    weights = {name: parameter.detach().clone() for name, parameter in state.averaged.items()}
-    buffers = [buffer.clone() for buffer in state.model.buffers()]
+
+    def values() -> list[Tensor]:
+        return [*state.averaged.values(), *state.model.buffers()]
+
+    before = [value.detach().clone() for value in values()]
     modes = [(module, module.training) for module in state.model.modules()]
     try:
         with torch.no_grad():
@@ -346,13 +351,11 @@ def _as_evaluated(state: TrainState) -> Iterator[None]:
         yield
     finally:
         with torch.no_grad():
-            for name, parameter in state.averaged.items():
-                parameter.copy_(weights[name])
-            _restore(state.model.buffers(), buffers)
+            _restore(values(), before)
         for module, mode in modes:
             module.training = mode
 
 
-def _restore(buffers: Iterable[Tensor], values: list[Tensor]) -> None:
-    for buffer, value in zip(buffers, values, strict=True):
-        buffer.copy_(value)
+def _restore(tensors: Iterable[Tensor], values: list[Tensor]) -> None:
+    for tensor, value in zip(tensors, values, strict=True):
+        tensor.copy_(value)

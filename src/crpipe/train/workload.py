@@ -301,15 +301,8 @@ class ScoresGiven(Generates, Protocol):
 
 
 WORKLOAD_MEMBERS = (
-    "metrics",
-    "event_columns",
-    "item_columns",
-    "size",
-    "collate",
-    "model",
-    "phases",
-    "predict",
-    "score",
+    *Workload.__annotations__,
+    *(name for name in vars(Workload) if not name.startswith("_")),
 )
 
 
@@ -347,6 +340,12 @@ def give_histograms(workload: Workload, name: str, histograms: Mapping[str, Hist
             workload.use_histograms(histograms)
 
 
+def method_of(workload: object, method: str) -> str:
+    """Name a method of a workload as ``module:Class.method``."""
+    kind = type(workload)
+    return f"{kind.__module__}:{kind.__qualname__}.{method}"
+
+
 class WorkloadCall(plugin_errors):
     """A guarded call of a workload's method: an exception inside becomes a PluginError naming the events.
 
@@ -370,8 +369,7 @@ class WorkloadCall(plugin_errors):
         super().__exit__(kind, error, trace)
 
     def _describe(self) -> str:
-        kind, columns = type(self._workload), self._events.columns
-        method = f"{kind.__module__}:{kind.__qualname__}.{self._method}"
+        method, columns = method_of(self._workload, self._method), self._events.columns
         count = len(self._events if self._index is None else self._index)
         if not count or SOURCE_FILE not in columns:
             return f"{method} failed on {count} events"

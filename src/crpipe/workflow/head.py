@@ -16,7 +16,7 @@ from crpipe.campaign.raw_files import lease_folder
 from crpipe.campaign.split_record import KEY, LISTING, SplitRecord
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, DiskError, LeaseError, MachineError, QueueError
-from crpipe.core.files import atomic_write, disk_errors, remove_tree
+from crpipe.core.files import copy_file, disk_errors, remove_tree
 from crpipe.core.lease import is_claimed, is_held, lease, mount_of
 from crpipe.core.paths import OUTLIERS
 from crpipe.core.signals import HEAD_SIGNALS, StopRequest
@@ -147,8 +147,7 @@ def keep_listings(paths: Paths, names: Iterable[str]) -> None:
         kept, listing = record.folder / LISTING, record.listing
         if is_present(record.folder / KEY) and is_present(kept) != is_present(listing):
             source, target = (listing, kept) if is_present(listing) else (kept, listing)
-            with atomic_write(target) as part:
-                shutil.copyfile(source, part)
+            copy_file(source, target)
 
 
 def drop_spent_tables(paths: Paths, names: Iterable[str]) -> None:

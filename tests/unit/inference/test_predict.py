@@ -235,7 +235,7 @@ def test_what_cannot_be_read_or_written_is_named(job, monkeypatch, tmp_path):
     bad = tmp_path / "bad.parquet"
     events = make_events(5, 1)
     pq.write_table(nested_table(events.columns, events.multiplicity, events.items * np.nan), bad)
-    with pytest.raises(FormatError, match=r"bad.parquet: row \d: energy_gev is nan, not within"):
+    with pytest.raises(FormatError, match=r"bad.parquet: row 0: muons\[0\]: energy_gev is nan, not within"):
         run(replace(job, inputs=(bad,)))
 
     def broken(*_):

@@ -18,11 +18,10 @@ from crpipe.core.ranges import checkpoint_key
 from crpipe.train.checkpoints import (
     FORMAT,
     CheckpointStore,
-    checkpoint_file,
     load,
     refuse_other_keys,
-    verified,
 )
+from crpipe.train.link_start import checkpoint_file, verified
 from failing import failing
 
 
@@ -199,7 +198,8 @@ READS = """
 import json, os, sys
 from pathlib import Path
 from crpipe.core.errors import CrpipeError
-from crpipe.train.checkpoints import load, verified
+from crpipe.train.checkpoints import load
+from crpipe.train.link_start import verified
 
 found = []
 for nth in range(1, 400):

@@ -179,7 +179,7 @@ def test_shards_of_another_configuration_are_refused(tmp_path):
     config = toy_config(tmp_path)
     shutil.rmtree(config.paths().shards(FIRST))
     write_shards(config.paths().shards(FIRST), [], "0123456789abcdef")
-    with pytest.raises(ShardError, match="made under another configuration"):
+    with pytest.raises(ShardError, match="made under other data keys"):
         trained(config)
 
 

@@ -1,7 +1,9 @@
 """Metrics are means over events, whatever batches they came in; steps are counted, a profile is written."""
 
 import json
+import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -82,6 +84,23 @@ def test_a_gpus_figures_cost_nothing_where_none_is():
     with GpuSampler(torch.device("cpu")) as sampler:
         assert threading.active_count() == before
         assert sampler.read() == {}
+
+
+def test_a_gpu_is_asked_for_by_torchs_number(monkeypatch):
+    """NVML counts the devices that CUDA_VISIBLE_DEVICES hides, too; torch knows both numbers."""
+    asked = threading.Event()
+
+    def used(device):
+        asked.set()
+        return {1: 3 << 20}[device.index]
+
+    monkeypatch.setitem(sys.modules, "pynvml", SimpleNamespace(NVMLError=OSError))
+    monkeypatch.setattr(torch.cuda, "utilization", lambda device: {1: 40}[device.index])
+    monkeypatch.setattr(torch.cuda, "device_memory_used", used)
+    monkeypatch.setattr("crpipe.train.meter.GPU_PERIOD_S", 0.001)
+    with GpuSampler(torch.device("cuda", 1)) as sampler:
+        assert asked.wait(60)
+    assert sampler.read() == {"gpu/utilisation_percent": 40.0, "gpu/used_mib": 3.0}
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU and pip install crpipe[gpu]")

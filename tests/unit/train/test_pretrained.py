@@ -7,7 +7,8 @@ import torch
 
 from crpipe.core.errors import CheckpointError, ConfigError
 from crpipe.train.checkpoints import CheckpointStore
-from crpipe.train.pretrained import find_source, match_weights
+from crpipe.train.link_start import find_source
+from crpipe.train.pretrained import match_weights
 from crpipe.train.state import TrainState
 from models import trained
 from toy import RANGES, Toy, ToyOptions, toy_config

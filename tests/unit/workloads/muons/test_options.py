@@ -11,7 +11,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from crpipe.config.loading import load_config
 from crpipe.core.errors import ConfigError
 from crpipe.core.text import NullProgress
-from crpipe.train.checkpoints import checkpoint_file, load
+from crpipe.train.checkpoints import load
+from crpipe.train.link_start import checkpoint_file
 from crpipe.workloads.muons import MuonGanOptions
 from models import train_range
 from named import READERS
