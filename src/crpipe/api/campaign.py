@@ -14,8 +14,8 @@ from crpipe.campaign.records import BestReceipt
 from crpipe.config.files import config_files
 from crpipe.config.loading import load_config
 from crpipe.core.errors import ConfigError, DataError
-from crpipe.core.paths import DESTINATIONS, OUTLIERS
-from crpipe.report.evaluations import BASELINE, FLOORS, MODEL, every_evaluation
+from crpipe.core.paths import DESTINATIONS, OUTLIERS, Paths
+from crpipe.report.evaluations import BASELINE, FLOORS, MODEL, Evaluation, MetricRow, every_evaluation
 from crpipe.report.series import chain_rows
 from crpipe.report.state import CampaignState
 from crpipe.report.verdicts import Verdict, verdicts
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from crpipe.api.model import EventBatches, TrainedModel
-    from crpipe.core.paths import Paths
     from crpipe.events.layout import Layout
-    from crpipe.report.evaluations import Evaluation, MetricRow
 
 # ruff: noqa: PLC0415
 

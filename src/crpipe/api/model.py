@@ -12,12 +12,12 @@ from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, DataError, FormatError
 from crpipe.core.paths import LARGE_ROLES, ROLES
 from crpipe.events.batch import Events, concatenate
-from crpipe.events.layout import MULTIPLICITY
+from crpipe.events.layout import MULTIPLICITY, Layout
 from crpipe.inference.inputs import RawInput, RequiredColumns, column_rows
-from crpipe.inference.predictor import COLUMN, PREDICTED, nested_table, table_of
+from crpipe.inference.predictor import COLUMN, PREDICTED, Predictor, nested_table, table_of
 from crpipe.loading.loader import Loader
 from crpipe.train.step import named_out_of_memory
-from crpipe.train.workload import Generates
+from crpipe.train.workload import Columns, Generates
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
     from crpipe.campaign.campaign import Campaign
     from crpipe.campaign.records import Tables
-    from crpipe.events.layout import Layout
-    from crpipe.inference.predictor import Predictor
-    from crpipe.train.workload import Columns
 
 _BUDGET_ITEMS = 4_000_000
 _CAP = 1_000_000

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from crpipe.core.errors import PluginError
 from crpipe.events.batch import Events
-from crpipe.events.layout import WEIGHT
+from crpipe.events.layout import WEIGHT, Metric
 from crpipe.statistics.groups import mean
-from crpipe.train.workload import Phase
+from crpipe.train.workload import Batch, Columns, Measured, OptimizerSpec, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -26,11 +26,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from crpipe.events.layout import Metric
     from crpipe.inference.card import Provenance
     from crpipe.inference.export import Graphs
     from crpipe.inference.onnx_graph import Graph
-    from crpipe.train.workload import Batch, Columns, Measured, OptimizerSpec
 
 _GRAPH = "model.onnx"
 # What an author may write beside what is required, and which members of the engine follow from it.

@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from crpipe.campaign.recorded import RunRecord, read_run
-from crpipe.campaign.records import ChosenThreshold, SkippedRange, table_keys, table_paths
-from crpipe.config.loading import validate
+from crpipe.campaign.records import ChosenThreshold, SkippedRange, Tables, table_keys, table_paths
+from crpipe.config.loading import Config, Tree, validate
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, DataError, LayoutError
 from crpipe.core.files import GIB, digest, free_bytes, read_json_if_any
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from crpipe.campaign.readers import ReaderChoice
-    from crpipe.campaign.records import Tables
-    from crpipe.config.loading import Config, Tree
     from crpipe.core.paths import Paths
     from crpipe.core.ranges import Chain
 

@@ -15,7 +15,7 @@ from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json, read_json_if_any, write_json
 from crpipe.core.journal import ENDS, Journal
 from crpipe.core.lease import lease
-from crpipe.core.paths import BEST, FINISHED, MANIFEST, OUTLIERS
+from crpipe.core.paths import BEST, FINISHED, MANIFEST, OUTLIERS, Paths
 from crpipe.core.ranges import Range
 from crpipe.core.signals import is_alive
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from crpipe.campaign.campaign import Campaign
-    from crpipe.core.paths import Paths
 
     Rule = Callable[[Collection[str]], bool]
     # The file of the recorded keys, the keys now, advice where they are refused, and whether they may change.

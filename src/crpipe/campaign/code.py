@@ -10,9 +10,9 @@ import ast
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
 from importlib.metadata import Distribution, distributions
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,9 +26,6 @@ from crpipe.core.paths import OUTLIERS
 from crpipe.core.records import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from importlib.machinery import ModuleSpec
-
     from crpipe.campaign.campaign import Campaign
 
 READER, SIMULATOR, WORKLOAD = "source.reader", "source.simulator", "train.workload"

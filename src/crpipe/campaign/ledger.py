@@ -10,7 +10,7 @@ import binascii
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import takewhile
@@ -24,7 +24,6 @@ from crpipe.core.paths import DESTINATIONS, LARGE_ROLES, OUTLIERS
 from crpipe.core.records import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
 _FILES = b' "files": [\n'  # a line of the top level: no text in JSON holds a line's end

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from crpipe.campaign.records import table_paths
+from crpipe.campaign.records import Tables, table_paths
 from crpipe.config.plugins import build, find_class
 from crpipe.core.causes import plugin_errors
 from crpipe.core.errors import ConfigError, FormatError, LayoutError, MissingExtra, PluginError
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from crpipe.campaign.records import Tables
     from crpipe.config.loading import Config
 
 _MEMBERS = ("layout", "needs", "rows", "totals")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,8 +17,6 @@ from crpipe.core.ranges import Range
 from crpipe.events.layout import Layout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Sequence
-
     from crpipe.core.text import Progress
     from crpipe.events.batch import Events
 

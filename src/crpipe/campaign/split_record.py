@@ -11,21 +11,18 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from crpipe.campaign.ledger import LedgerFiles
-from crpipe.campaign.raw_files import STAGED, StagedFile, Verification, read_manifest
+from crpipe.campaign.ledger import LedgerFile, LedgerFiles
+from crpipe.campaign.raw_files import STAGED, Entry, RawFile, StagedFile, Verification, read_manifest
 from crpipe.campaign.records import SplitKey
 from crpipe.core.causes import is_plain, is_present, look_at
 from crpipe.core.errors import DataError, ShardError
-from crpipe.core.paths import FINISHED
+from crpipe.core.paths import FINISHED, Paths
 from crpipe.events.shard_records import ShardManifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from crpipe.campaign.ledger import LedgerFile
-    from crpipe.campaign.raw_files import Entry, RawFile
-    from crpipe.core.paths import Paths
 
 TABLE, HISTOGRAM, LEDGER = "multiplicity.parquet", "histogram.json", "ledger.json"
 OUTLIER_SHARDS, BULK_SHARDS, KEY = "outliers.json", "shards.json", "key.json"

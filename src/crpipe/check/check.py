@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from crpipe.campaign.campaign import Campaign, recorded_layout
 from crpipe.check.data import check_campaign_files, check_consolidated, check_range, check_run_files
-from crpipe.check.findings import CheckReport, read_agreed
+from crpipe.check.findings import Agreed, CheckReport, read_agreed
 from crpipe.check.training import check_evaluation, check_export, check_link, list_evaluations
 from crpipe.core.errors import ConfigError, DataError
 from crpipe.core.paths import CONSOLIDATED
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from crpipe.check.findings import Agreed
     from crpipe.config.loading import Config
     from crpipe.core.text import Progress
 

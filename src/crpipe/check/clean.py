@@ -15,8 +15,8 @@ from crpipe.core.errors import CheckpointError, LeaseError
 from crpipe.core.files import disk_errors, is_left_over, read_json, refuse_links, sha256, sync
 from crpipe.core.journal import Journal
 from crpipe.core.lease import lease
-from crpipe.core.paths import FINISHED
-from crpipe.core.ranges import HASH_DIGITS
+from crpipe.core.paths import FINISHED, Paths
+from crpipe.core.ranges import HASH_DIGITS, ChainLink
 from crpipe.core.records import Forks
 from crpipe.train.deleted_checkpoints import record_deleted
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from crpipe.campaign.campaign import Campaign
-    from crpipe.core.paths import Paths
-    from crpipe.core.ranges import ChainLink
     from crpipe.core.text import Progress
 
 # Which checkpoints of a run are still needed, and by what.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from crpipe.campaign.code import READER, SIMULATOR, WORKLOAD, changes, used_code
 from crpipe.campaign.duplicates import ALLOW, find_twins
 from crpipe.campaign.ledger import Ledger
-from crpipe.campaign.raw_files import STAGED, lease_folder, read_manifest, read_ready, read_staged
+from crpipe.campaign.raw_files import STAGED, RawFile, lease_folder, read_manifest, read_ready, read_staged
 from crpipe.campaign.raw_proofs import check_present, check_unchanged
 from crpipe.campaign.records import SkippedRange, read_tables
 from crpipe.campaign.split_record import (
@@ -25,7 +25,7 @@ from crpipe.campaign.split_record import (
     TABLE,
     SplitRecord,
 )
-from crpipe.check.events import faults_of, name_events, read_events, read_table
+from crpipe.check.events import EventTable, faults_of, name_events, read_events, read_table
 from crpipe.check.findings import (
     MALFORMED,
     read_hashes,
@@ -35,11 +35,11 @@ from crpipe.check.findings import (
 from crpipe.core.causes import is_present
 from crpipe.core.files import digest, read_json
 from crpipe.core.lease import is_held
-from crpipe.core.paths import CONSOLIDATED, LARGE_ROLES, MANIFEST, PARTS
+from crpipe.core.paths import CONSOLIDATED, LARGE_ROLES, MANIFEST, PARTS, Paths, Role
 from crpipe.core.records import NumberedFiles
 from crpipe.events.layout import Layout
 from crpipe.events.shard_manifest import open_manifest
-from crpipe.events.shard_records import ShardManifest
+from crpipe.events.shard_records import ShardEntry, ShardManifest
 from crpipe.source.positions import RecordedPositions, natural_order
 from crpipe.split.outliers import INDEX
 
@@ -48,11 +48,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from crpipe.campaign.campaign import Campaign
-    from crpipe.campaign.raw_files import RawFile
-    from crpipe.check.events import EventTable
     from crpipe.check.findings import Agreed, CheckReport
-    from crpipe.core.paths import Paths, Role
-    from crpipe.events.shard_records import ShardEntry
 
 LEASE = "lease"
 _SHOWN = 3  # files that a finding names

@@ -17,14 +17,13 @@ from crpipe.campaign.split_record import ASIDE, SplitRecord
 from crpipe.core.causes import OF_PROGRAMS, is_present, is_seen, machine_error, retry_io
 from crpipe.core.errors import CrpipeError
 from crpipe.core.files import digest, read_json, sha256
-from crpipe.core.paths import HASHES
+from crpipe.core.paths import HASHES, Paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
     from pathlib import Path
 
     from crpipe.campaign.campaign import Campaign
-    from crpipe.core.paths import Paths
 
 # What reading a file of any content raises. Here each is a finding: a check never stops at the first one.
 MALFORMED = (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from crpipe.campaign.raw_files import STAGED
 from crpipe.campaign.split_record import SplitRecord
-from crpipe.check.findings import removing
+from crpipe.check.findings import CheckReport, removing
 from crpipe.core.causes import is_present
 from crpipe.core.files import read_json_if_any
 from crpipe.source.listing import find_changes
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from crpipe.campaign.campaign import Campaign
-    from crpipe.check.findings import CheckReport
     from crpipe.core.text import Progress
 
 

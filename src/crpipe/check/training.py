@@ -18,8 +18,8 @@ from crpipe.core.causes import is_present
 from crpipe.core.errors import CheckpointError
 from crpipe.core.files import digest, read_json, sha256
 from crpipe.core.lease import is_held
-from crpipe.core.paths import CONSOLIDATED, EVALUATED, EVALUATED_KEY, FINISHED, KEY_DIGEST
-from crpipe.core.ranges import HASH_DIGITS, checkpoint_key
+from crpipe.core.paths import CONSOLIDATED, EVALUATED, EVALUATED_KEY, FINISHED, KEY_DIGEST, Paths
+from crpipe.core.ranges import HASH_DIGITS, ChainLink, checkpoint_key
 from crpipe.events.shard_manifest import changed_shards, open_manifest, shards_record
 from crpipe.train.deleted_checkpoints import deleted_receipt
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from crpipe.campaign.campaign import Campaign
     from crpipe.check.findings import Agreed, CheckReport
-    from crpipe.core.paths import Paths
-    from crpipe.core.ranges import ChainLink
 
 # What a checkpoint says of itself, read without torch and without its tensors.
 

@@ -51,13 +51,12 @@ from crpipe.config.yaml_text import BRACES, read_value, read_yaml
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
 from crpipe.core.paths import Paths
-from crpipe.core.ranges import Range, make_chain, make_ranges
+from crpipe.core.ranges import Chain, Range, make_chain, make_ranges
 from crpipe.core.records import NumberedFiles, skipped_names
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from crpipe.core.ranges import Chain
 
 # What is wrong with a configuration, in words: one line for each wrong key or value.
 

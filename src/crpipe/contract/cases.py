@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
@@ -17,26 +17,21 @@ import torch
 import yaml
 
 from crpipe.campaign.readers import CheckedReader, ReaderChoice
-from crpipe.campaign.simulators import file_names, open_simulator, written_tables
-from crpipe.config.loading import read_tree, validate
+from crpipe.campaign.simulators import Simulator, file_names, open_simulator, written_tables
+from crpipe.config.loading import Config, read_tree, validate
 from crpipe.core.errors import ConfigError
 from crpipe.events.batch import Events, concatenate
 from crpipe.events.histograms import count_columns
 from crpipe.inference.checkpoints import LoadedModel
 from crpipe.inference.inputs import RawInput
 from crpipe.train.answers import collated
-from crpipe.train.workload import Fits, give_histograms, open_workload, with_weights
+from crpipe.train.workload import Batch, Fits, Workload, give_histograms, open_workload, with_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from numpy.typing import NDArray
 
-    from crpipe.campaign.simulators import Simulator
-    from crpipe.config.loading import Config
     from crpipe.core.ranges import Range
     from crpipe.events.layout import Layout
-    from crpipe.train.workload import Batch, Workload
 
 KEYS = {"reader": "source.reader", "simulator": "source.simulator", "workload": "train.workload"}
 MOST_EVENTS = 64

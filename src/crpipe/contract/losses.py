@@ -14,7 +14,7 @@ from crpipe.contract.cases import Case, check, skip
 from crpipe.loading.microbatch import micro_batches
 from crpipe.train.answers import loss_name, loss_of, phases_of, refuse
 from crpipe.train.ranks import World
-from crpipe.train.workload import OptimizerSpec, Phase
+from crpipe.train.workload import Metrics, OptimizerSpec, Phase, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from crpipe.events.batch import Events
-    from crpipe.train.workload import Metrics, Workload
 
 KIND = "workload"
 _DRAWS = 16  # of a loss with random numbers, whose means are compared

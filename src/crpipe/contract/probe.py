@@ -11,12 +11,12 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from crpipe.contract.cases import Case, NotChecked, Taken
+from crpipe.contract.cases import Case, Check, NotChecked, Taken
 from crpipe.contract.checks import CHECKS
 from crpipe.contract.predictions import a_score_of_all_events_is_whole
 from crpipe.core.causes import is_present
 from crpipe.core.errors import CrpipeError, MissingExtra, PluginError
-from crpipe.core.text import counted
+from crpipe.core.text import Progress, counted
 from crpipe.inference.members import OPTIONAL, members_of
 from crpipe.inference.probe import ProbeBatch, batch_of_files, read_batch
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from crpipe.campaign.campaign import Campaign
-    from crpipe.contract.cases import Check
-    from crpipe.core.text import Progress
 
 FIRST_JOB_S = 60.0  # a first job begins no further check after so long
 _WIDTH = 120

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, Self, get_args, get_origin, get_type_hint
 
 from crpipe.core.causes import is_present
 from crpipe.core.files import FORMS, read_parsed, write_json
-from crpipe.core.paths import FORKS
+from crpipe.core.paths import FORKS, Paths
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from crpipe.core.paths import Paths
 
 Parser = Callable[[Any, str], Any]  # takes a value and its name in the file; raises ValueError
 WRITTEN = {"written": True}  # metadata of a field that may be missing, but whose None is written

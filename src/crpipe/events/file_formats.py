@@ -10,7 +10,7 @@ import io
 import os
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from crpipe.core.causes import retry_io
 from crpipe.core.errors import FormatError
@@ -18,7 +18,6 @@ from crpipe.core.errors import FormatError
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-    from typing import BinaryIO
 
     import pyarrow.parquet as pq
 

@@ -19,13 +19,11 @@ from crpipe.core.paths import FINISHED, MANIFEST, ROLES
 from crpipe.events.batch import Events
 from crpipe.events.layout import Layout
 from crpipe.events.shard_reader import REMEDY, Shards
-from crpipe.events.shard_records import ShardManifest, TrainedShards
+from crpipe.events.shard_records import ShardEntry, ShardFile, ShardManifest, TrainedShards
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
-
-    from crpipe.events.shard_records import ShardEntry, ShardFile
 
 
 def open_manifest(folder: Path, data: str | None) -> ShardManifest:

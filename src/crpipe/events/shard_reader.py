@@ -19,16 +19,14 @@ from crpipe.core.causes import OF_FORM, is_there, refuse_machine_error, retry_io
 from crpipe.core.errors import DataError, ShardError
 from crpipe.core.paths import MANIFEST
 from crpipe.events.batch import Events, offsets
-from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
-from crpipe.events.shard_records import ShardManifest
+from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW, Layout
+from crpipe.events.shard_records import ShardEntry, ShardManifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
-    from crpipe.events.layout import Layout
-    from crpipe.events.shard_records import ShardEntry
 
 GROUPS_KEY = b"crpipe:groups"  # JSON in the events file: item row groups of each events row group
 # What pyarrow raises for bytes that do not fit; a damaged name is a ValueError: it is not UTF-8.

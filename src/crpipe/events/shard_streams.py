@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crpipe.events.shard_reader import DAMAGE, Table, values_of
+from crpipe.events.shard_reader import DAMAGE, Shards, Table, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from crpipe.events.layout import Layout
-    from crpipe.events.shard_reader import Shards
 
 # Measured with row groups of 2 million items and three columns: 16 open streams hold 47 MiB with these,
 # 69 MiB with blocks of 65,536 rows, as much as one row group that is decoded as a whole.

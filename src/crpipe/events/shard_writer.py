@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 
 from crpipe.core import checksums
 from crpipe.core.files import atomic_write, drop_page_cache
-from crpipe.core.paths import LARGE_ROLES
-from crpipe.events.layout import LARGE, MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
+from crpipe.core.paths import LARGE_ROLES, Role
+from crpipe.events.layout import LARGE, MULTIPLICITY, SOURCE_FILE, SOURCE_ROW, Layout
 from crpipe.events.shard_reader import GROUPS_KEY
 from crpipe.events.shard_records import ShardEntry, ShardFile
 
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from crpipe.core.paths import Role
     from crpipe.events.batch import Events
-    from crpipe.events.layout import Layout
 
 # A group of bulk events becomes one row group in each file: a loader decodes one at a time.
 GROUP_EVENTS = 1 << 16

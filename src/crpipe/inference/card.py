@@ -11,12 +11,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from crpipe import __version__
-from crpipe.campaign.code import used_code
+from crpipe.campaign.code import Code, used_code
 from crpipe.campaign.records import BestReceipt, EvaluationRecord, Receipt
 from crpipe.core.errors import CheckpointError, ShardError
 from crpipe.core.files import digest
 from crpipe.core.paths import BEST, CODE, CONSOLIDATED, OUTLIERS, TRAINED_ROLES
-from crpipe.events.layout import MULTIPLICITY
+from crpipe.events.layout import MULTIPLICITY, Layout
 from crpipe.events.shard_manifest import open_manifest
 from crpipe.report.evaluations import FLOORS, MODEL, Evaluation, score_table
 from crpipe.report.verdicts import line
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from crpipe.campaign.campaign import Campaign
-    from crpipe.campaign.code import Code
     from crpipe.core.text import Progress
-    from crpipe.events.layout import Layout
     from crpipe.inference.checkpoints import LoadedModel
 
 # Sections of every card. A workload may put its own lines in place of a section, or add sections; what it

@@ -14,16 +14,16 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from crpipe.campaign.code import changes, used_code
 from crpipe.campaign.declarations import is_declared
-from crpipe.campaign.readers import open_reader
+from crpipe.campaign.readers import Reader, open_reader
 from crpipe.config.plugins import free_options, options_class
 from crpipe.core.causes import is_plain, is_present, plugin_errors
 from crpipe.core.errors import CheckpointError, ConfigError
 from crpipe.core.files import sha256
-from crpipe.core.paths import CODE, STORE
+from crpipe.core.paths import CODE, STORE, Paths
 from crpipe.core.ranges import pick
 from crpipe.train.checkpoints import load, refuse_not_finite
 from crpipe.train.link_start import checkpoint_file, verified
-from crpipe.train.workload import open_workload
+from crpipe.train.workload import Workload, open_workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -32,10 +32,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from crpipe.campaign.campaign import Campaign
-    from crpipe.campaign.readers import Reader
     from crpipe.campaign.records import Tables
-    from crpipe.core.paths import Paths
-    from crpipe.train.workload import Workload
 
 _LOG = logging.getLogger(__name__)
 _MAX_NAMES = 8

@@ -26,11 +26,11 @@ from crpipe.core.files import (
     make_folder,
 )
 from crpipe.core.journal import Journal
-from crpipe.core.paths import HELD_OUT
+from crpipe.core.paths import HELD_OUT, Part, Paths
 from crpipe.events.batch import Events, cuts
 from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW, not_enough
 from crpipe.events.shard_reader import no_events
-from crpipe.inference.checkpoints import find_checkpoint, use_key
+from crpipe.inference.checkpoints import LoadedModel, find_checkpoint, use_key
 from crpipe.inference.event_displays import show_events
 from crpipe.inference.fresh import FRESH, fresh_events
 from crpipe.inference.kept_results import keep_results, restore_results
@@ -44,7 +44,7 @@ from crpipe.statistics.groups import group_numbers, halves
 from crpipe.train.answers import checked_columns, unmeasured
 from crpipe.train.event_file import EventFile
 from crpipe.train.step import LESS_AT_ONCE, named_out_of_memory
-from crpipe.train.workload import Baseline, ScoresGiven, ShowsEvents, WorkloadCall, weighed
+from crpipe.train.workload import Baseline, Columns, ScoresGiven, ShowsEvents, WorkloadCall, weighed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -54,10 +54,7 @@ if TYPE_CHECKING:
 
     from crpipe.campaign.campaign import Campaign
     from crpipe.config.loading import Config
-    from crpipe.core.paths import Part, Paths
     from crpipe.core.text import Progress
-    from crpipe.inference.checkpoints import LoadedModel
-    from crpipe.train.workload import Columns
 
 _SPARE = 8  # an eighth more than needed: so the buffer is seldom enlarged
 

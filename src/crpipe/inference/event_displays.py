@@ -11,7 +11,7 @@ import torch
 from crpipe.core.errors import PluginError
 from crpipe.core.files import disk_errors
 from crpipe.events.batch import Events, concatenate
-from crpipe.train.workload import ShowsEvents, WorkloadCall, weighed
+from crpipe.train.workload import Columns, ShowsEvents, WorkloadCall, weighed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from crpipe.inference.checkpoints import LoadedModel
-    from crpipe.train.workload import Columns
 
 MOST_SHOWN = 1000  # they are in memory together, with all their items
 

@@ -18,7 +18,7 @@ from crpipe.core.errors import require
 from crpipe.core.files import atomic_write, copy_file, sha256, write_json, write_text
 from crpipe.core.ranges import Range, make_ranges
 from crpipe.inference.card import Provenance, model_card, provenance, side_tables
-from crpipe.inference.checkpoints import nested, open_its_reader, open_model
+from crpipe.inference.checkpoints import LoadedModel, nested, open_its_reader, open_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from crpipe.campaign.campaign import Campaign
     from crpipe.campaign.records import Tables
     from crpipe.core.text import Progress
-    from crpipe.inference.checkpoints import LoadedModel
 
 FORMAT = 2
 WEIGHTS = "model.safetensors"

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crpipe.campaign.simulators import named, open_simulator
+from crpipe.campaign.simulators import Simulator, named, open_simulator
 from crpipe.core.causes import plugin_errors
 from crpipe.core.errors import PluginError
 from crpipe.core.files import disk_errors, make_folder
 from crpipe.core.ranges import Range
 from crpipe.events.batch import Events, concatenate
-from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW
+from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW, Layout
 from crpipe.loading.loader import MOST_ITEMS
 from crpipe.statistics.groups import group_numbers
 
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from crpipe.campaign.campaign import Campaign
-    from crpipe.campaign.simulators import Simulator
     from crpipe.core.text import Progress
-    from crpipe.events.layout import Layout
 
 FRESH = "fresh"  # the part, and the range, of such events
 _SEED = 0x66726573  # a campaign's own files have other seeds

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from crpipe.core.causes import OF_FORM, is_folder, is_plain, plugin_errors, refuse_machine_error, retry_io
 from crpipe.core.errors import FormatError
 from crpipe.events.batch import Events, regroup
-from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW, Layout
+from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW, Field, Layout
 from crpipe.events.validity import find_invalid_events
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from crpipe.campaign.readers import Reader
     from crpipe.campaign.records import Tables
-    from crpipe.events.layout import Field
 
 _ROWS = 1 << 16
 

@@ -12,11 +12,11 @@ import torch
 
 from crpipe.core.errors import ConfigError, FormatError, PluginError
 from crpipe.events.batch import Events, cuts, offsets
-from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
-from crpipe.inference.checkpoints import open_its_reader, open_model
+from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW, Layout
+from crpipe.inference.checkpoints import LoadedModel, open_its_reader, open_model
 from crpipe.train.answers import check_generated, checked_columns
 from crpipe.train.ranks import find_device, use_threads
-from crpipe.train.workload import Generates, WorkloadCall, WritesTable
+from crpipe.train.workload import Columns, Generates, WorkloadCall, WritesTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
     from crpipe.campaign.campaign import Campaign
     from crpipe.campaign.readers import Reader
-    from crpipe.events.layout import Layout
-    from crpipe.inference.checkpoints import LoadedModel
-    from crpipe.train.workload import Columns
 
 PREDICTED, COLUMN = "predicted", "column"  # where the multiplicities of generated events come from
 

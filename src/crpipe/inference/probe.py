@@ -22,9 +22,9 @@ from crpipe.campaign.readers import open_reader
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
 from crpipe.core.ranges import pick
-from crpipe.core.text import Column, NullProgress, counted, measured, number, table
-from crpipe.events.batch import Cursor, regroup
-from crpipe.events.histograms import count_columns, read_histograms
+from crpipe.core.text import Column, NullProgress, Progress, counted, measured, number, table
+from crpipe.events.batch import Cursor, Events, regroup
+from crpipe.events.histograms import Histogram, count_columns, read_histograms
 from crpipe.events.shard_manifest import open_manifest
 from crpipe.inference.inputs import RawInput
 from crpipe.loading.loader import sample
@@ -33,8 +33,8 @@ from crpipe.train.answers import phases_of
 from crpipe.train.meter import Meter, Profiler
 from crpipe.train.ranks import World, find_device, refuse_slow_precision, use_threads
 from crpipe.train.state import TrainState
-from crpipe.train.step import Stepper, named_out_of_memory
-from crpipe.train.workload import give_histograms, open_workload
+from crpipe.train.step import Micro, Stepper, named_out_of_memory
+from crpipe.train.workload import Batch, Loss, Phase, give_histograms, open_workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -44,11 +44,6 @@ if TYPE_CHECKING:
     from crpipe.campaign.campaign import Campaign
     from crpipe.campaign.records import Tables
     from crpipe.config.loading import Config
-    from crpipe.core.text import Progress
-    from crpipe.events.batch import Events
-    from crpipe.events.histograms import Histogram
-    from crpipe.train.step import Micro
-    from crpipe.train.workload import Batch, Loss, Phase
 
 _WARM_UP = 3  # steps that are not timed: the first ones allocate and compile
 _LAST_SHARE = 20  # the loss afterwards is the mean over the last 1/20 of the steps

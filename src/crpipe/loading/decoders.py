@@ -15,7 +15,7 @@ import numpy as np
 
 from crpipe.core.errors import ShardError
 from crpipe.events.batch import gather_items, item_view, offsets
-from crpipe.events.shard_reader import REMEDY, touched
+from crpipe.events.shard_reader import REMEDY, Group, Shards, touched
 from crpipe.events.shard_streams import LARGE_ROWS, EventStream, RowStream
 from crpipe.loading.order import LEAST_WINDOW
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from crpipe.events.layout import Layout
-    from crpipe.events.shard_reader import Group, Shards
 
 
 AHEAD_ITEMS = 1 << 23  # a window of so many is not decoded before the one before it is handed out

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import numpy as np
 
 from crpipe.core.errors import ShardError
-from crpipe.core.paths import MANIFEST, roles_of
+from crpipe.core.paths import MANIFEST, Part, Paths, roles_of
 from crpipe.events.batch import Cursor, Events
-from crpipe.events.layout import LARGE
+from crpipe.events.layout import LARGE, Layout
 from crpipe.events.shard_manifest import open_manifest, read_layout
 from crpipe.events.shard_reader import REMEDY, Shards, folders_of
-from crpipe.loading.decoders import AHEAD_ITEMS, SlicedGroups, WholeGroups, WindowBuffers
+from crpipe.loading.decoders import AHEAD_ITEMS, Decoder, SlicedGroups, WholeGroups, WindowBuffers
 from crpipe.loading.order import Order, item_costs
 from crpipe.loading.windows import EpochReader, pieces_of, prefetched
 
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
     from pathlib import Path
 
-    from crpipe.core.paths import Part, Paths
-    from crpipe.events.layout import Layout
-    from crpipe.loading.decoders import Decoder
 
 START = Cursor(0, 0)
 DECODERS = 2  # threads that decode

@@ -7,26 +7,22 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from crpipe.events.batch import concatenate, derived, offsets
-from crpipe.events.shard_reader import no_events, touched
-from crpipe.loading.decoders import InlineTasks, Slice
+from crpipe.events.batch import Events, concatenate, derived, offsets
+from crpipe.events.shard_reader import Shards, no_events, touched
+from crpipe.loading.decoders import Decoder, InlineTasks, Prepared, Slice, Window, WindowBuffers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
-    from concurrent.futures import Executor, Future
 
     from numpy.typing import NDArray
 
-    from crpipe.events.batch import Events
     from crpipe.events.layout import Layout
-    from crpipe.events.shard_reader import Shards
-    from crpipe.loading.decoders import Decoder, Prepared, Window, WindowBuffers
     from crpipe.loading.order import EpochOrder
 
 

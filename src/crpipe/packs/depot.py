@@ -19,7 +19,7 @@ from crpipe.core.errors import PackError, TransferError
 from crpipe.core.files import make_folder, publish, remove_tree, sha256
 from crpipe.source.copies import Copies, CopyRules
 from crpipe.source.retries import Deadline, TemporaryFailure, retry, run_concurrently
-from crpipe.source.sources import open_second_place
+from crpipe.source.sources import SecondPlace, open_second_place
 from crpipe.source.uris import SourceOptions
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from crpipe.campaign.records import PackedFile
     from crpipe.config.loading import Config
     from crpipe.core.text import Progress
-    from crpipe.source.sources import SecondPlace
 
 Answer = TypeVar("Answer")
 

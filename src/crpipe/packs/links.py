@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from crpipe.campaign import claims
 from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.code import record_run_code
-from crpipe.campaign.records import BestReceipt, PackedFile
+from crpipe.campaign.records import BestReceipt, PackedFile, PackRecord
 from crpipe.config.loading import load_config
 from crpipe.core.causes import is_present
 from crpipe.core.errors import CheckpointError, ConfigError
-from crpipe.core.paths import CONSOLIDATED, MANIFEST, OUTLIERS
+from crpipe.core.paths import CONSOLIDATED, MANIFEST, OUTLIERS, Paths
 from crpipe.events.shard_manifest import open_manifest, shards_record
 from crpipe.packs.archive import LINK, new_record, write_pack
 from crpipe.packs.depot import Depot
@@ -25,8 +25,6 @@ from crpipe.train.link_start import key_of, refuse_diverged, start_of, step_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from crpipe.campaign.records import PackRecord
-    from crpipe.core.paths import Paths
     from crpipe.core.ranges import ChainLink
     from crpipe.core.text import Progress
     from crpipe.events.shard_records import ShardEntry

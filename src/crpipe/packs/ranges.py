@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from crpipe.campaign.claims import record_data_keys
 from crpipe.campaign.code import record_data_code, used_code
-from crpipe.campaign.records import PackFailure
+from crpipe.campaign.records import PackFailure, PackRecord
 from crpipe.campaign.split_record import BULK_SHARDS, OUTLIER_SHARDS, SplitRecord
 from crpipe.core.causes import is_present
 from crpipe.core.errors import PackError
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from crpipe.campaign.campaign import Campaign
-    from crpipe.campaign.records import PackRecord
     from crpipe.core.text import Progress
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from crpipe.campaign.code import CodeRecord
-from crpipe.campaign.records import LoadedWeights, PackFailure, Receipt
+from crpipe.campaign.records import LoadedWeights, PackFailure, PackRecord, Receipt
 from crpipe.core import errors
 from crpipe.core.causes import is_present
 from crpipe.core.errors import CrpipeError, PackError
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from crpipe.campaign.campaign import Campaign
-    from crpipe.campaign.records import PackRecord
     from crpipe.core.ranges import ChainLink
     from crpipe.core.text import Progress
 

@@ -50,7 +50,7 @@ from crpipe.packs.archive import (
 )
 from crpipe.packs.depot import Depot, fetch_referred
 from crpipe.packs.links import RUNS, PackFiles, link_files, newest_step, open_unpacked
-from crpipe.train.link_start import key_of, start_of, step_of
+from crpipe.train.link_start import Saved, key_of, start_of, step_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from crpipe.campaign.campaign import Campaign
     from crpipe.core.paths import Paths
     from crpipe.core.text import Progress
-    from crpipe.train.link_start import Saved
 
 DEFAULT_STATE = "state.tar"
 _NOT_USED = "it is not used, and training begins where the pack does"

@@ -15,11 +15,11 @@ from crpipe.config.plugins import called_now
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json
-from crpipe.core.journal import JOURNAL_BYTES, tail
+from crpipe.core.journal import JOURNAL_BYTES, Row, tail
 from crpipe.core.paths import BEST, Paths
 from crpipe.core.records import skipped_names
 from crpipe.core.text import Column, counted, measured, number, table
-from crpipe.report.evaluations import MODEL, every_evaluation
+from crpipe.report.evaluations import MODEL, Evaluation, MetricRow, every_evaluation
 from crpipe.report.figure_context import FigureContext, figures_of
 from crpipe.report.figure_style import COLOURS, new_figure, note, save, style
 from crpipe.report.series import VALIDATION, is_loss, pick, smoothed, smoothing, window_of
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from crpipe.core.journal import Row
-    from crpipe.report.evaluations import Evaluation, MetricRow
 
 _WIDTH = 10_000  # no column is cut
 _MOST_ROWS = 5000

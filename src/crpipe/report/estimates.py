@@ -15,7 +15,7 @@ from crpipe.campaign.simulators import open_simulator
 from crpipe.core.causes import is_present
 from crpipe.core.errors import DataError
 from crpipe.core.files import tree_bytes
-from crpipe.core.paths import HELD_OUT, roles_of
+from crpipe.core.paths import HELD_OUT, Part, Paths, roles_of
 from crpipe.core.text import counted, number
 from crpipe.events.shard_records import ShardManifest
 from crpipe.source.range_files import are_copied
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from crpipe.campaign.campaign import Campaign
     from crpipe.config.sections import SplitSection
-    from crpipe.core.paths import Part, Paths
     from crpipe.events.layout import Layout, Metric
     from crpipe.report.work_state import RangeFiles
     from crpipe.split.preview import FileSample

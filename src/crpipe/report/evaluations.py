@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from crpipe.campaign.records import EvaluationRecord
+from crpipe.campaign.records import BinRow, EvaluationRecord
 from crpipe.core.errors import ConfigError, DataError
 from crpipe.core.text import counted, measured
 from crpipe.events.layout import Metric
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from crpipe.campaign.campaign import Campaign
-    from crpipe.campaign.records import BinRow
     from crpipe.core.paths import Paths
 
 Number = tuple[float, float | None]  # a value and its error, None where that is not known

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import Formatter, LogFormatterMathtext
 from matplotlib.transforms import Bbox
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from matplotlib.axes import Axes
-    from matplotlib.figure import SubFigure
     from numpy.typing import ArrayLike, NDArray
 
 WIDTH = 8.0  # inches

@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, StrMethodFormatter
 from crpipe.campaign.records import Receipt
 from crpipe.core.paths import OUTLIERS
 from crpipe.core.text import compact, number, shorten
-from crpipe.report.evaluations import COLUMNS, evaluations
+from crpipe.report.evaluations import COLUMNS, Evaluation, MetricRow, evaluations
 from crpipe.report.figure_context import FigureContext, figures_of
 from crpipe.report.figure_style import (
     COLOURS,
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
     from crpipe.campaign.campaign import Campaign
     from crpipe.core.journal import Row
-    from crpipe.report.evaluations import Evaluation, MetricRow
     from crpipe.report.series import MultiplicityCounts, Series
 
 MOST_ROWS = 20_000

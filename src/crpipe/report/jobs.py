@@ -14,16 +14,14 @@ from urllib.parse import quote
 
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
-from crpipe.core.journal import ENDS, attempts, tail
-from crpipe.core.paths import OUTLIERS
+from crpipe.core.journal import ENDS, Row, attempts, tail
+from crpipe.core.paths import OUTLIERS, Paths
 from crpipe.core.text import Column, duration, moment, number, size, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from crpipe.core.journal import Row
-    from crpipe.core.paths import Paths
 
 JOURNAL_BYTES = 16 << 20  # of each journal, the newest
 _MEBI = 1 << 20

@@ -12,12 +12,11 @@ from crpipe.core.causes import look_at
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json_if_any, write_json
 from crpipe.core.text import counted, duration
-from crpipe.report.state import CampaignState
+from crpipe.report.state import CampaignState, SourceToken
 from crpipe.report.status import render_status
 
 if TYPE_CHECKING:
     from crpipe.campaign.campaign import Campaign
-    from crpipe.report.state import SourceToken
 
 EVENTS = ("success", "failure", "stall")
 STALL_MINUTES = 60.0

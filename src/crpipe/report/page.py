@@ -11,36 +11,29 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from crpipe import __version__
-from crpipe.config.loading import validate
+from crpipe.config.loading import Config, validate
 from crpipe.config.reference import entries
 from crpipe.core.files import write_text
 from crpipe.core.journal import METRICS_BYTES, metric_rows, tail
 from crpipe.core.text import compact, counted, duration, measured, moment, number
 from crpipe.report.compare import RunFiles, compared_tables
-from crpipe.report.evaluations import COLUMNS, compared_with, evaluations, terms_of
+from crpipe.report.evaluations import COLUMNS, Evaluation, compared_with, evaluations, terms_of
 from crpipe.report.figures import RATE, page_charts
-from crpipe.report.jobs import attempts_of, log_addresses, machines, time_spent, usage_of
+from crpipe.report.jobs import JobAttempt, attempts_of, log_addresses, machines, time_spent, usage_of
 from crpipe.report.paper import input_charts, input_samples, origin, pictures
-from crpipe.report.state import destinations_of
+from crpipe.report.state import CampaignState, destinations_of
 from crpipe.report.status import by_state, facts, resume_command, staged, warnings
 from crpipe.report.verdicts import RULE, line, verdicts
-from crpipe.report.work_state import AT_WORK, State
+from crpipe.report.work_state import AT_WORK, State, WorkState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from jinja2 import Template
-
     from crpipe.campaign.ledger import Counts
-    from crpipe.config.loading import Config
-    from crpipe.report.evaluations import Evaluation
-    from crpipe.report.jobs import JobAttempt
-    from crpipe.report.state import CampaignState
-    from crpipe.report.work_state import WorkState
 
 RELOAD_S = 60
 UNFOLDED = 30  # ranges up to which their table is unfolded

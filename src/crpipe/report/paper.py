@@ -21,7 +21,7 @@ import yaml
 
 from crpipe import __version__
 from crpipe.campaign.records import Receipt
-from crpipe.core.paths import PARTS, roles_of
+from crpipe.core.paths import PARTS, Part, roles_of
 from crpipe.core.text import counted, number
 from crpipe.events.shard_records import ShardManifest
 from crpipe.report.evaluations import evaluations
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from crpipe.campaign.campaign import Campaign
-    from crpipe.core.paths import Part
     from crpipe.events.layout import Field
 
 _MOST_SHARDS = 24  # of each part, whose first rows are read

@@ -8,21 +8,16 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from crpipe.core.errors import CrpipeError
-from crpipe.core.journal import METRICS_BYTES, metric_rows, tail
-from crpipe.core.paths import HELD_OUT
-from crpipe.report.estimates import known_volume
-from crpipe.report.jobs import attempts_of
-from crpipe.report.work_state import median_of
+from crpipe.core.journal import METRICS_BYTES, Row, metric_rows, tail
+from crpipe.core.paths import HELD_OUT, Paths
+from crpipe.report.estimates import SourceLook, known_volume
+from crpipe.report.jobs import JobAttempt, attempts_of
+from crpipe.report.work_state import RangeFiles, median_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from crpipe.campaign.campaign import Campaign
-    from crpipe.core.journal import Row
-    from crpipe.core.paths import Paths
-    from crpipe.report.estimates import SourceLook
-    from crpipe.report.jobs import JobAttempt
-    from crpipe.report.work_state import RangeFiles
 
 FEW_STEPS = 100  # of a link: fewer hardly train a model, and hardly show a trend
 GOOD_STEPS = 500

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from crpipe.campaign.ledger import LedgerSums
 from crpipe.campaign.records import MultiplicityHistogram
-from crpipe.core.journal import metric_rows
+from crpipe.core.journal import Row, metric_rows
 from crpipe.core.paths import LARGE_ROLES
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from crpipe.campaign.campaign import Campaign
-    from crpipe.core.journal import Row
 
 WINDOW_STEPS = 500  # over which curves are averaged
 _WINDOWS = 20  # in a short run curves are averaged over its 20th part

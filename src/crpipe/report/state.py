@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 from crpipe.campaign.claims import changed_keys, data_claim, run_claim
 from crpipe.campaign.duplicates import ALLOW, find_twins
 from crpipe.campaign.ledger import Counts, LedgerSums
-from crpipe.campaign.records import BestReceipt, Receipt
+from crpipe.campaign.records import BestReceipt, Receipt, SkippedRange
 from crpipe.config.plugins import called_now
 from crpipe.core.files import free_bytes, read_json_if_any, tree_bytes
 from crpipe.core.journal import METRICS_BYTES, History, attempts, histories, metric_rows, tail
-from crpipe.core.paths import BEST, DESTINATIONS, HELD_OUT, OUTLIERS, OUTLIERS_OF
-from crpipe.report.queues import jobs_here
+from crpipe.core.paths import BEST, DESTINATIONS, HELD_OUT, OUTLIERS, OUTLIERS_OF, Paths
+from crpipe.report.queues import QueuedJob, jobs_here
 from crpipe.report.series import VALIDATION
 from crpipe.report.work_state import (
     NOT_IN_JSON,
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from crpipe.campaign.campaign import Campaign
-    from crpipe.campaign.records import SkippedRange
-    from crpipe.core.paths import Paths
-    from crpipe.report.queues import QueuedJob
 
 PACE_RANGES = 10
 _LAST_STEPS = (State.TRAINING, State.INTERRUPTED, State.FAILED)

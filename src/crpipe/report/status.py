@@ -12,7 +12,7 @@ from crpipe.campaign.ledger import Counts
 from crpipe.campaign.records import read_slices
 from crpipe.core.causes import is_present
 from crpipe.core.lease import is_held
-from crpipe.core.paths import DESTINATIONS, HEAD_FOLDER, OUTLIERS
+from crpipe.core.paths import DESTINATIONS, HEAD_FOLDER, OUTLIERS, Paths
 from crpipe.core.records import Record
 from crpipe.core.text import (
     Column,
@@ -27,15 +27,12 @@ from crpipe.core.text import (
     size,
     table,
 )
-from crpipe.report.state import destinations_of
-from crpipe.report.work_state import AT_WORK, NOT_IN_JSON, QUIET_S, State
+from crpipe.report.state import CampaignState, SourceToken, destinations_of
+from crpipe.report.work_state import AT_WORK, NOT_IN_JSON, QUIET_S, State, WorkState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from crpipe.core.paths import Paths
-    from crpipe.report.state import CampaignState, SourceToken
-    from crpipe.report.work_state import WorkState
 
 # Neighbours in one of these states share a line where they are many.
 FOLDED = frozenset({State.WAITING, State.LISTED, State.SPLIT, State.TRAINED, State.SKIPPED})

@@ -5,15 +5,15 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from crpipe.campaign.ledger import Ledger
-from crpipe.campaign.records import BestReceipt
+from crpipe.campaign.ledger import Counts, Ledger
+from crpipe.campaign.records import BestReceipt, Receipt
 from crpipe.core.causes import is_present
 from crpipe.core.paths import CONSOLIDATED, LARGE_ROLES
 from crpipe.core.text import Column, counted, json_text, measured, number, shorten, table
 from crpipe.events.layout import not_enough
 from crpipe.events.shard_records import ShardManifest
-from crpipe.report.evaluations import COLUMNS, evaluations, terms_of
-from crpipe.report.state import destinations_of
+from crpipe.report.evaluations import COLUMNS, Evaluation, MetricRow, evaluations, terms_of
+from crpipe.report.state import CampaignState, Ledgers, destinations_of
 from crpipe.report.status import empty_line, sums_json, weight_line
 from crpipe.report.verdicts import Verdict, line, overall, rounded, verdicts
 from crpipe.report.work_state import State
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from crpipe.campaign.campaign import Campaign
-    from crpipe.campaign.ledger import Counts
-    from crpipe.campaign.records import Receipt
-    from crpipe.report.evaluations import Evaluation, MetricRow
-    from crpipe.report.state import CampaignState, Ledgers
 
 WIDTH = 80
 LABEL = 14

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from crpipe.core.text import counted, measured, number
-from crpipe.report.evaluations import BASELINE, ERROR, FLOORS, MODEL
+from crpipe.report.evaluations import BASELINE, ERROR, FLOORS, MODEL, Evaluation, MetricRow
 from crpipe.statistics.verdict import (
     AGREES,
     CANNOT_TELL,
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from crpipe.campaign.records import BinRow
-    from crpipe.report.evaluations import Evaluation, MetricRow
 
 RULE = (
     "Agrees: the difference from the floor, or from the ideal where there is no floor, is below the "

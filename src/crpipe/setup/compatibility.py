@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.readers import check_needs
 from crpipe.campaign.simulators import open_simulator
-from crpipe.config.loading import did_you_mean
+from crpipe.config.loading import Config, did_you_mean
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, PluginError
 from crpipe.events.histograms import check_binnings, check_wanted
@@ -17,7 +17,6 @@ from crpipe.train.link_start import find_source
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from crpipe.config.loading import Config
     from crpipe.events.layout import Layout
     from crpipe.report.estimates import PlannedWorkload
     from crpipe.train.workload import Workload

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from crpipe.config.loading import load_config
+from crpipe.config.loading import Config, load_config
 from crpipe.config.sections import TrainSection
 from crpipe.core.causes import plugin_errors
 from crpipe.core.errors import CrpipeError, PluginError
@@ -34,7 +34,6 @@ from crpipe.source.uris import FEDERATIONS, Kind, SourcePattern, scheme_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from crpipe.config.loading import Config
 
 OLDEST = (3, 11)
 # What all tests pass with; docs/install.md says how far others were tried.

@@ -13,7 +13,7 @@ from crpipe.campaign import claims
 from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.records import Receipt
 from crpipe.config.files import DEFAULTS
-from crpipe.config.loading import NAMED, flatten, load_config, read_tree
+from crpipe.config.loading import NAMED, Config, Tree, flatten, load_config, read_tree
 from crpipe.config.plugins import called_now
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
@@ -25,7 +25,6 @@ from crpipe.core.records import Forks
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from crpipe.config.loading import Config, Tree
 
 _KEYS_OF_FORK = ("run", "results", "runs", "train.pretrained", "train.start_after")
 

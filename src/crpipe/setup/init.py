@@ -16,22 +16,19 @@ import crpipe
 from crpipe.campaign.declarations import DeclaredReader, InitConfig, init_configs
 from crpipe.campaign.readers import ReaderChoice, open_reader
 from crpipe.campaign.simulators import offered_tables, open_simulator
-from crpipe.config.loading import AUTO, SYNTHETIC, flatten, validate
+from crpipe.config.loading import AUTO, SYNTHETIC, Tree, flatten, validate
 from crpipe.config.reference import comment, entries, scalar
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import atomic_write, disk_errors, make_folder
 from crpipe.core.ranges import Range
 from crpipe.setup.compatibility import check_workload
-from crpipe.setup.first_look import choose, fitting_plugins, measure_sizes, why_unread
-from crpipe.source.suggestions import pattern_of, suggest_ranges
+from crpipe.setup.first_look import Plugins, choose, fitting_plugins, measure_sizes, why_unread
+from crpipe.source.suggestions import SuggestedRanges, pattern_of, suggest_ranges
 from crpipe.source.uris import host_and_path, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from crpipe.config.loading import Tree
-    from crpipe.setup.first_look import Plugins
-    from crpipe.source.suggestions import SuggestedRanges
 
 # What a user changes first; besides, every key that a starting configuration or an answer sets.
 SHOWN = (

@@ -7,23 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crpipe.campaign.duplicates import ALLOW, find_twins
-from crpipe.campaign.raw_files import count_listed, read_manifest
+from crpipe.campaign.duplicates import ALLOW, Twins, find_twins
+from crpipe.campaign.raw_files import Entry, count_listed, read_manifest
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, FormatError, PlaceError, PluginError, SourceError
 from crpipe.report.estimates import SourceLook
 from crpipe.source.convert import convert_sample
-from crpipe.source.preview import fetch_sample, find_same, is_remote, list_now, smallest, typical
+from crpipe.source.preview import Listings, fetch_sample, find_same, is_remote, list_now, smallest, typical
 from crpipe.source.suggestions import spread
 from crpipe.source.uris import host_and_path, scheme_of
 from crpipe.split.preview import FileSample, read_sample
 
 if TYPE_CHECKING:
     from crpipe.campaign.campaign import Campaign
-    from crpipe.campaign.duplicates import Twins
-    from crpipe.campaign.raw_files import Entry
     from crpipe.campaign.readers import ReaderChoice
-    from crpipe.source.preview import Listings
 
 _COMPARED = 200_000  # files in manifests that are compared with each other
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from crpipe.campaign.raw_files import ListedChecksum
+from crpipe.campaign.raw_files import Entry, ListedChecksum
 from crpipe.core import checksums
 from crpipe.core.errors import ConfigError
 from crpipe.source.uris import RANGE, WEB, SourceOptions, host_and_path
@@ -22,7 +22,6 @@ from crpipe.source.uris import RANGE, WEB, SourceOptions, host_and_path
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from crpipe.campaign.raw_files import Entry
     from crpipe.core.text import Progress
 
 _NAMES = ("uri", "path", "name", "file", "filename", "key")  # columns of a table; the first that it has

@@ -33,7 +33,7 @@ from crpipe.core.causes import is_plain
 from crpipe.core.errors import ConfigError, FormatError, HostMemoryError, SourceError
 from crpipe.core.files import disk_errors, make_folder, publish, refuse_links, remove_tree
 from crpipe.core.lease import lease
-from crpipe.core.text import printable, shorten
+from crpipe.core.text import Progress, printable, shorten
 from crpipe.source.copies import MOST_BAD, WORK, VerificationLog, check_free_space
 from crpipe.source.retries import run_concurrently
 from crpipe.source.stage import stage_range
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from crpipe.campaign.campaign import Campaign
     from crpipe.campaign.raw_files import RawFile
     from crpipe.config.sections import SourceSection
-    from crpipe.core.text import Progress
 
 _TRIES = 2  # of a file, one after the other
 _VERIFIED = "converted"

@@ -9,7 +9,7 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
 from crpipe.campaign.raw_files import CONVERTED, LISTED, Entry, Verification
 from crpipe.core import checksums
@@ -35,17 +35,14 @@ from crpipe.source.retries import (
     retry,
     run_concurrently,
 )
-from crpipe.source.sources import open_copier
-from crpipe.source.uris import REMOTE, place_of, scheme_of
+from crpipe.source.sources import Copier, open_copier
+from crpipe.source.uris import REMOTE, SourceOptions, place_of, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
-    from typing import Self
 
     from crpipe.core.text import Progress
-    from crpipe.source.sources import Copier
-    from crpipe.source.uris import SourceOptions
 
 # Journal of verified copies, one line per file beside them: a killed job loses only unfinished copies.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from crpipe.config.loading import AUTO
+from crpipe.config.loading import AUTO, Config
 from crpipe.core.errors import ConfigError, ListingError
 from crpipe.core.journal import Journal
 from crpipe.core.ranges import Range
@@ -17,7 +17,6 @@ from crpipe.source.uris import Kind, SourceOptions, SourcePattern
 
 if TYPE_CHECKING:
     from crpipe.campaign.campaign import Campaign
-    from crpipe.config.loading import Config
     from crpipe.config.sections import RangesSection
     from crpipe.core.text import Progress
 

@@ -13,7 +13,7 @@ from crpipe.core.causes import is_present
 from crpipe.core.errors import DataError, ListingError
 from crpipe.core.files import copy_file
 from crpipe.core.ranges import Range
-from crpipe.core.text import NullProgress
+from crpipe.core.text import NullProgress, Progress
 from crpipe.source.copies import is_reserved
 from crpipe.source.positions import SHOWN, RecordedPositions
 from crpipe.source.range_files import SourceFiles
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from crpipe.campaign.campaign import Campaign
     from crpipe.campaign.raw_files import Entry
     from crpipe.config.loading import Config
-    from crpipe.core.text import Progress
 
 _LISTED = {Kind.RANGES, Kind.NUMBERS, Kind.FLAT}  # sources whose files a listing names
 COMPARED = 200  # manifests of other ranges

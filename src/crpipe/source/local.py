@@ -24,12 +24,11 @@ from crpipe.core.errors import ChangedError, DiskError, ListingError, TransferEr
 from crpipe.core.files import atomic_write, disk_errors, drop_page_cache, open_regular_file
 from crpipe.core.lease import mount_of
 from crpipe.source.retries import Failure, TemporaryFailure
-from crpipe.source.uris import host_and_path
+from crpipe.source.uris import RangeSource, host_and_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from crpipe.source.uris import RangeSource
 
 # Whether a copy begins and ends as files of its type do: the last guard where a source names no checksum.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,7 +22,6 @@ from crpipe.core.records import NumberedFiles
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
-    from typing import Self
 
     from crpipe.core.paths import Paths
     from crpipe.core.text import Progress

@@ -9,15 +9,15 @@ from dataclasses import replace
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, TypeVar
 
-from crpipe.campaign.raw_files import natural_key
+from crpipe.campaign.raw_files import Entry, natural_key
 from crpipe.campaign.simulators import generated_entries, open_simulator
 from crpipe.core.causes import is_present
 from crpipe.core.errors import AccessError, ConfigError, ListingError
 from crpipe.core.ranges import Range
-from crpipe.core.text import NullProgress
-from crpipe.source.positions import natural_order, shown
-from crpipe.source.retries import Failure, TemporaryFailure, retry, run_concurrently
-from crpipe.source.sources import open_source
+from crpipe.core.text import NullProgress, Progress
+from crpipe.source.positions import RecordedPositions, natural_order, shown
+from crpipe.source.retries import Deadline, Failure, TemporaryFailure, retry, run_concurrently
+from crpipe.source.sources import Source, open_source
 from crpipe.source.uris import (
     FEDERATIONS,
     WEB,
@@ -33,12 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from pathlib import Path
 
-    from crpipe.campaign.raw_files import Entry
     from crpipe.config.loading import Config
-    from crpipe.core.text import Progress
-    from crpipe.source.positions import RecordedPositions
-    from crpipe.source.retries import Deadline
-    from crpipe.source.sources import Source
     from crpipe.source.uris import RangeSource, SourceOptions
 
 Answer = TypeVar("Answer")

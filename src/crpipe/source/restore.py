@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from crpipe.campaign.raw_files import Entry
@@ -16,15 +16,12 @@ from crpipe.core.lease import lease
 from crpipe.source.copies import Copies, CopyRules, check_free_space
 from crpipe.source.range_files import describe_files
 from crpipe.source.retries import Deadline
-from crpipe.source.sync import INDEX, LEASE, RESULTS, CopyIndex, check_place, file_here
+from crpipe.source.sync import INDEX, LEASE, RESULTS, CopiedFile, CopyIndex, Files, check_place, file_here
 from crpipe.source.uris import SourceOptions
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from crpipe.campaign.campaign import Campaign
     from crpipe.core.text import Progress
-    from crpipe.source.sync import CopiedFile, Files
 
 _INCOMING = ".restore"
 _SHOWN = 3

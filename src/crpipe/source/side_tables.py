@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from crpipe.campaign.raw_files import SIZE_ONLY
+from crpipe.campaign.raw_files import SIZE_ONLY, Entry
 from crpipe.campaign.records import SideTable, SideTables, read_tables
 from crpipe.campaign.simulators import PREFIX, named, open_simulator, written_tables
 from crpipe.core.causes import is_plain, is_present
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from crpipe.campaign.campaign import Campaign
-    from crpipe.campaign.raw_files import Entry
     from crpipe.config.loading import Config
     from crpipe.core.paths import Paths
     from crpipe.core.text import Progress

@@ -11,12 +11,10 @@ from crpipe.core.errors import AccessError, ConfigError, ListingError, TransferE
 from crpipe.core.files import disk_errors
 from crpipe.source.retries import Deadline, Failure, TemporaryFailure, retry
 from crpipe.source.sources import open_source
-from crpipe.source.uris import SYNTHETIC, place_of
+from crpipe.source.uris import SYNTHETIC, SourceOptions, place_of
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from crpipe.source.uris import SourceOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import re
 from datetime import UTC, datetime
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from crpipe.campaign.raw_files import LISTED, SIZE_ONLY, Entry, Verification
 from crpipe.core import checksums
@@ -18,14 +18,12 @@ from crpipe.core.errors import AccessError, ChangedError, ListingError, require
 from crpipe.source.local import file_type_problem
 from crpipe.source.pelican.download import PartialFile
 from crpipe.source.retries import Failure, TemporaryFailure, redact
-from crpipe.source.uris import host_and_path, uri_of
+from crpipe.source.uris import RangeSource, SourceOptions, host_and_path, uri_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-    from typing import Self
 
-    from crpipe.source.uris import RangeSource, SourceOptions
 
 Answer = TypeVar("Answer")
 Info = dict[str, Any]

@@ -15,7 +15,7 @@ import secrets
 import signal
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, TypeVar
@@ -31,20 +31,16 @@ from crpipe.core.errors import (
 )
 from crpipe.core.files import sha256, write_json
 from crpipe.core.lease import lease
-from crpipe.core.paths import CODE, DELETED_CHECKPOINTS, FORKS
+from crpipe.core.paths import CODE, DELETED_CHECKPOINTS, FORKS, Paths
 from crpipe.core.records import Record
 from crpipe.source.retries import Deadline, TemporaryFailure, retry, run_concurrently
-from crpipe.source.sources import open_second_place
+from crpipe.source.sources import SecondPlace, open_second_place
 from crpipe.source.uris import FEDERATIONS, WRITABLE, SourceOptions, scheme_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
-
     from crpipe.campaign.campaign import Campaign
     from crpipe.config.loading import Config
-    from crpipe.core.paths import Paths
     from crpipe.core.text import Progress
-    from crpipe.source.sources import SecondPlace
 
 Answer = TypeVar("Answer")
 

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote, unquote, urlsplit
 
 from crpipe.core.errors import ConfigError
@@ -17,7 +17,6 @@ from crpipe.core.ranges import PATTERN, Range
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from typing import Self
 
     from crpipe.campaign.raw_files import Entry
     from crpipe.config.loading import Config

@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crpipe.campaign.readers import WritesRaw, open_reader
+from crpipe.campaign.readers import ReaderChoice, WritesRaw, open_reader
 from crpipe.core.causes import plugin_errors
 from crpipe.core.errors import ShardError
 from crpipe.core.files import atomic_write
 from crpipe.core.paths import MANIFEST, ROLES
 from crpipe.events.batch import Events, regroup
-from crpipe.events.layout import MULTIPLICITY
+from crpipe.events.layout import MULTIPLICITY, Layout
 from crpipe.events.shard_manifest import groups_of, layout_of, open_manifest
 from crpipe.events.shard_reader import Shards, no_events
 from crpipe.events.shard_writer import OUTLIER_EVENTS, OUTLIER_ITEMS
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from crpipe.campaign.readers import ReaderChoice
     from crpipe.core.text import Progress
-    from crpipe.events.layout import Layout
 
     ToTable = Callable[[Events], pa.Table]
 

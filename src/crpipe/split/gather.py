@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crpipe.core.paths import LARGE_ROLES, PARTS
-from crpipe.events.batch import even_cuts, regroup
-from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW
+from crpipe.core.paths import LARGE_ROLES, PARTS, Role
+from crpipe.events.batch import Events, even_cuts, regroup
+from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW, Layout
 from crpipe.events.shard_writer import GROUP_EVENTS, GROUP_ITEMS, OUTLIER_EVENTS, OUTLIER_ITEMS, write_shard
 from crpipe.split.hashing import shuffle_keys
-from crpipe.split.spill import BlockTable, SpillReader
+from crpipe.split.spill import Block, BlockTable, OutlierSegment, SpillReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,11 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from crpipe.core.paths import Role
-    from crpipe.events.batch import Events
-    from crpipe.events.layout import Layout
     from crpipe.events.shard_records import ShardEntry
-    from crpipe.split.spill import Block, OutlierSegment
 
 
 @dataclass(frozen=True, slots=True)

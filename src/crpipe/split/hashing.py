@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
+from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW, Layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from crpipe.campaign.raw_files import RawFile
     from crpipe.core.text import Progress
     from crpipe.events.batch import Events
-    from crpipe.events.layout import Layout
 
 _INCREMENT = np.uint64(0x9E3779B97F4A7C15)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,24 +13,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crpipe.campaign.ledger import Counts, Ledger, LedgerFile, RejectedEvent, StagedSums
-from crpipe.campaign.raw_files import QUARANTINED, SERVER_ONLY, SIZE_ONLY, STAGED
+from crpipe.campaign.raw_files import QUARANTINED, SERVER_ONLY, SIZE_ONLY, STAGED, RawFile
 from crpipe.campaign.records import MultiplicityHistogram
 from crpipe.core.errors import LedgerError
 from crpipe.core.paths import DESTINATIONS, ROLES
-from crpipe.events.histograms import add_up, no_counts
-from crpipe.events.layout import MULTIPLICITY
+from crpipe.events.histograms import Binning, Histogram, add_up, no_counts
+from crpipe.events.layout import MULTIPLICITY, Layout
 from crpipe.split.scatter import FileReport, table_path, table_schema
 from crpipe.split.workers import return_freed_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
-    from crpipe.campaign.raw_files import RawFile
-    from crpipe.events.histograms import Binning, Histogram
-    from crpipe.events.layout import Layout
     from crpipe.events.shard_records import ShardEntry
 
 SHOWN_REJECTED = 100

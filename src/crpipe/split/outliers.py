@@ -18,12 +18,12 @@ from crpipe.core.causes import is_present
 from crpipe.core.errors import LedgerError, ShardError
 from crpipe.core.files import atomic_write, digest, is_held_open, sha256, write_json
 from crpipe.core.lease import lease
-from crpipe.core.paths import CONSOLIDATED, HASHES, LARGE_ROLES, MANIFEST
-from crpipe.events.batch import regroup
-from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
+from crpipe.core.paths import CONSOLIDATED, HASHES, LARGE_ROLES, MANIFEST, Role
+from crpipe.events.batch import Events, regroup
+from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW, Layout
 from crpipe.events.shard_manifest import check_hashes, groups_of, layout_of, open_manifest, verify
 from crpipe.events.shard_reader import REMEDY, Shards
-from crpipe.events.shard_records import ShardManifest
+from crpipe.events.shard_records import ShardEntry, ShardManifest
 from crpipe.events.shard_writer import OUTLIER_EVENTS, OUTLIER_ITEMS, write_shard
 
 if TYPE_CHECKING:
@@ -31,11 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from crpipe.campaign.campaign import Campaign
-    from crpipe.core.paths import Role
     from crpipe.core.text import Progress
-    from crpipe.events.batch import Events
-    from crpipe.events.layout import Layout
-    from crpipe.events.shard_records import ShardEntry
 
 INDEX = "index.parquet"
 _MIB = 1 << 20

@@ -7,36 +7,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow.parquet as pq
 
 from crpipe.campaign.duplicates import refuse_twins
-from crpipe.campaign.raw_files import STAGED, natural_key, read_manifest, read_ready
+from crpipe.campaign.raw_files import STAGED, RawFile, natural_key, read_manifest, read_ready
 from crpipe.campaign.raw_proofs import check_present
 from crpipe.campaign.records import ChosenThreshold
 from crpipe.campaign.split_record import TABLE, SplitRecord
 from crpipe.config.combinations import check_file_numbers
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, DataError, FormatError, ListingError
-from crpipe.core.paths import DESTINATIONS, PARTS, roles_of
+from crpipe.core.paths import DESTINATIONS, PARTS, Paths, roles_of
 from crpipe.core.ranges import Range, in_interval
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.split.hashing import share_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
     from crpipe.campaign.campaign import Campaign
-    from crpipe.campaign.raw_files import RawFile
     from crpipe.campaign.readers import CheckedReader
     from crpipe.config.loading import Config
-    from crpipe.core.paths import Paths
     from crpipe.core.text import Progress
 
 # Indices in DESTINATIONS. The outliers of a part follow OUTLIER_OFFSET after the part itself.

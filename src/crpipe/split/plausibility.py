@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crpipe.events.batch import concatenate
-from crpipe.events.expectations import is_sentinel
+from crpipe.events.batch import Events, concatenate
+from crpipe.events.expectations import Expectations, is_sentinel
 from crpipe.split.hashing import identities
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from crpipe.events.batch import Events
-    from crpipe.events.expectations import Expectations
     from crpipe.events.layout import Field, Layout
 
     Floats = NDArray[np.float64]

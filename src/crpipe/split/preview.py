@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from crpipe.events.validity import find_invalid_events
 from crpipe.split.grouping import MOST_ROWS, doubtful_groups
 from crpipe.split.parts import add_counts, quantile_of
-from crpipe.split.plausibility import EventSample, doubtful_values, summarize_columns
+from crpipe.split.plausibility import ColumnValues, EventSample, doubtful_values, summarize_columns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from crpipe.campaign.readers import CheckedReader, ReaderChoice
-    from crpipe.split.plausibility import ColumnValues
 
 SECONDS = 10.0
 _PER_DECADE = 10  # thresholds to choose from

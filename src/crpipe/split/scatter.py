@@ -18,11 +18,11 @@ from crpipe.core.causes import MachineWatch
 from crpipe.core.errors import FormatError
 from crpipe.core.paths import DESTINATIONS
 from crpipe.events.batch import Events, offsets
-from crpipe.events.histograms import add_up, count_columns
-from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
+from crpipe.events.histograms import Binning, Histogram, add_up, count_columns
+from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW, Layout
 from crpipe.events.validity import find_invalid_events
 from crpipe.split.hashing import bucket_of, event_hashes, numbers_path, shuffle_keys
-from crpipe.split.parts import OUTLIER_OFFSET, REJECTED, TRAIN
+from crpipe.split.parts import OUTLIER_OFFSET, REJECTED, TRAIN, Parts
 from crpipe.split.plausibility import EventSample, doubtful_values
 from crpipe.split.spill import Block, OutlierSegment, SpillWriter
 from crpipe.split.workers import return_freed_memory, working_on
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 
     from crpipe.campaign.raw_files import RawFile
     from crpipe.campaign.readers import CheckedReader, ReaderChoice
-    from crpipe.events.histograms import Binning, Histogram
-    from crpipe.events.layout import Layout
-    from crpipe.split.parts import Parts
 
 RETURNED = 256 << 20  # bytes of the items of one file after which freed memory is returned to the system
 

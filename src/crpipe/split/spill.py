@@ -19,7 +19,7 @@ import numpy as np
 from crpipe.core.errors import DataError
 from crpipe.core.files import fadvise
 from crpipe.events.batch import Events, concatenate, gather_items, item_view, offsets
-from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
+from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW, Layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from crpipe.events.layout import Layout
 
 _ADDED = [(MULTIPLICITY, np.uint32), (SOURCE_FILE, np.uint32), (SOURCE_ROW, np.uint32)]
 _BLOCK_BYTES = 8 << 20  # of held items; a copy that joins them takes as much again

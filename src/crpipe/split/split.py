@@ -46,11 +46,11 @@ from crpipe.core.files import (
     write_hashes,
 )
 from crpipe.core.lease import lease
-from crpipe.core.paths import LARGE_ROLES, MANIFEST, PARTS
+from crpipe.core.paths import LARGE_ROLES, MANIFEST, PARTS, Paths
 from crpipe.events.histograms import check_binnings
 from crpipe.events.shard_manifest import check_on_disk, verify
 from crpipe.events.shard_reader import open_shard
-from crpipe.events.shard_records import ShardManifest
+from crpipe.events.shard_records import ShardEntry, ShardManifest
 from crpipe.split import gather, scatter
 from crpipe.split.grouping import doubtful_groups, have_repeats
 from crpipe.split.hashing import count_repeated
@@ -67,9 +67,7 @@ if TYPE_CHECKING:
     from crpipe.campaign.ledger import Ledger
     from crpipe.campaign.readers import CheckedReader
     from crpipe.config.loading import Config
-    from crpipe.core.paths import Paths
     from crpipe.core.text import Progress
-    from crpipe.events.shard_records import ShardEntry
     from crpipe.split.scatter import FileReport, ScatterResult
 
 _SHOWN_REJECTED = 3  # events that a message names

@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crpipe.core.errors import require
-from crpipe.statistics.groups import bootstrapped, error_of, folds
+from crpipe.statistics.groups import Statistic, bootstrapped, error_of, folds
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from crpipe.statistics.groups import Statistic
 
     Floats = NDArray[np.float64]
     Index = NDArray[np.int64]

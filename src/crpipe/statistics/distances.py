@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.sparse import coo_array, csr_array
 
-from crpipe.statistics.groups import folds
+from crpipe.statistics.groups import Statistic, folds
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from crpipe.statistics.groups import Statistic
 
     Floats = NDArray[np.float64]
     Index = NDArray[np.int64]

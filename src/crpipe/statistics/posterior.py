@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crpipe.core.errors import require
-from crpipe.statistics.classifier import FEWEST_GROUPS, label_chances, rounded
+from crpipe.statistics.classifier import FEWEST_GROUPS, LabelledRows, label_chances, rounded
 from crpipe.statistics.groups import folds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
-
-    from crpipe.statistics.classifier import LabelledRows
 
     Floats = NDArray[np.float64]
 

@@ -17,7 +17,7 @@ from crpipe.core.causes import plugin_errors
 from crpipe.core.errors import PluginError
 from crpipe.events.batch import Events, spelled
 from crpipe.report.evaluations import ERROR
-from crpipe.train.workload import Phase, WorkloadCall, method_of
+from crpipe.train.workload import Batch, Columns, Metrics, Phase, Workload, WorkloadCall, method_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from crpipe.events.layout import Layout, Metric
-    from crpipe.train.workload import Batch, Columns, Metrics, Workload
 
 _TABLE = 2  # dimensions of a column that holds several numbers for each event
 

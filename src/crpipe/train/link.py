@@ -16,13 +16,13 @@ from crpipe.core.errors import DataError, DivergenceError, ShardError
 from crpipe.core.journal import Journal
 from crpipe.core.lease import lease
 from crpipe.core.signals import StopRequest
-from crpipe.core.text import NullProgress
+from crpipe.core.text import NullProgress, Progress
 from crpipe.events.shard_manifest import changed_shards, note_shards, shards_record
 from crpipe.split.parts import refuse_unfit_ranges
 from crpipe.train.checkpoints import CheckpointStore, load, write_receipt
 from crpipe.train.deleted_checkpoints import deleted_receipt
 from crpipe.train.link_plan import LinkPlan
-from crpipe.train.link_start import key_of, refuse_diverged, start_of
+from crpipe.train.link_start import Saved, key_of, refuse_diverged, start_of
 from crpipe.train.loop import Trainer
 from crpipe.train.numerics import hashes, numerics_of
 from crpipe.train.ranks import (
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from crpipe.campaign.campaign import Campaign
-    from crpipe.core.text import Progress
-    from crpipe.train.link_start import Saved
     from crpipe.train.ranks import World
 
 

@@ -11,7 +11,7 @@ from crpipe.core.paths import CONSOLIDATED, OUTLIERS
 from crpipe.events.histograms import check_wanted, read_histograms
 from crpipe.events.shard_manifest import open_manifest
 from crpipe.loading.loader import Loader, RangeShards, sample
-from crpipe.train.workload import UsesHistograms, give_histograms, wanted_histograms
+from crpipe.train.workload import UsesHistograms, Workload, give_histograms, wanted_histograms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from crpipe.events.batch import Events
     from crpipe.events.layout import Layout
     from crpipe.train.ranks import World
-    from crpipe.train.workload import Workload
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,11 @@ from crpipe.campaign.records import Divergence, Receipt
 from crpipe.core.causes import expect, is_plain, is_present, retry_io
 from crpipe.core.errors import CheckpointError, DivergenceError
 from crpipe.core.files import drop_page_cache, read_json, sha256
-from crpipe.core.ranges import HASH_DIGITS, checkpoint_key
+from crpipe.core.ranges import HASH_DIGITS, ChainLink, checkpoint_key
 from crpipe.train.deleted_checkpoints import describe_deleted
 
 if TYPE_CHECKING:
     from crpipe.campaign.campaign import Campaign
-    from crpipe.core.ranges import ChainLink
 
 _RESTORE = "restore it, or delete its receipt to train the range again"
 _KEY = "train.pretrained"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import time
-from contextlib import closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,33 +14,28 @@ from crpipe.core.causes import plugin_errors
 from crpipe.core.errors import CheckpointError, DivergenceError, Interrupted
 from crpipe.core.journal import Journal
 from crpipe.train.answers import phases_of
-from crpipe.train.checkpoints import load, refuse_not_finite, refuse_other_keys
-from crpipe.train.link_start import verified
+from crpipe.train.checkpoints import CheckpointStore, load, refuse_not_finite, refuse_other_keys
+from crpipe.train.link_start import Saved, verified
 from crpipe.train.meter import Clock, GpuSampler, Meter, Profiler, Smooth, UncountedSteps
 from crpipe.train.metrics_log import Outputs
 from crpipe.train.numerics import c_library, compare, numerics, numerics_of
 from crpipe.train.pretrained import held_out_warning
 from crpipe.train.schedule import Schedules
 from crpipe.train.state import TrainState
-from crpipe.train.step import Stepper, compile_modules
+from crpipe.train.step import Micro, Stepper, compile_modules
 from crpipe.train.trackers import find_loggers
 from crpipe.train.validation import Validator
-from crpipe.train.workload import Calibrates, Fits, Histograms, WorkloadCall, check_weighted
+from crpipe.train.workload import Calibrates, Fits, Histograms, Workload, WorkloadCall, check_weighted
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from crpipe.core.signals import StopRequest
     from crpipe.core.text import Progress
     from crpipe.events.batch import Cursor, Events
-    from crpipe.train.checkpoints import CheckpointStore
     from crpipe.train.link_plan import LinkPlan
-    from crpipe.train.link_start import Saved
     from crpipe.train.ranks import World
-    from crpipe.train.step import Micro
-    from crpipe.train.workload import Workload
 
 Group = list[tuple["Events", "Cursor"]]
 Ready = dict["Cursor", list["Micro"]]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,9 +14,6 @@ from torch import nn
 from crpipe.config.loading import check_choice
 from crpipe.core.causes import plugin_errors
 from crpipe.core.errors import ConfigError, PluginError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _FUSED: dict[str, type[torch.optim.Optimizer]] = {"adam": torch.optim.AdamW, "sgd": torch.optim.SGD}
 # What torch has, without those that need a closure or sparse gradients.

@@ -10,22 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
 from crpipe.core.errors import CheckpointError, ConfigError
 from crpipe.train.checkpoints import FORMAT, Counters
 from crpipe.train.loss_scales import LossScales
 from crpipe.train.optimizers import build_optimizer, load_moments, same_optimizer
-from crpipe.train.pretrained import list_names, match_weights
+from crpipe.train.pretrained import Match, list_names, match_weights
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from torch import Tensor
-
     from crpipe.train.numerics import Numerics
-    from crpipe.train.pretrained import Match
     from crpipe.train.workload import Phase
 
 

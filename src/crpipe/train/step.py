@@ -15,7 +15,7 @@ from crpipe.core.errors import DeviceMemoryError, TrainError
 from crpipe.loading.microbatch import micro_batches
 from crpipe.train.answers import collated, loss_of
 from crpipe.train.optimizers import step_unless
-from crpipe.train.workload import with_weights
+from crpipe.train.workload import Batch, Metrics, Phase, Workload, with_weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from crpipe.train.meter import Meter
     from crpipe.train.ranks import World
     from crpipe.train.state import TrainState
-    from crpipe.train.workload import Batch, Metrics, Phase, Workload
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 _RECOMPILATIONS = 64

@@ -14,14 +14,14 @@ import torch
 from crpipe.campaign.records import BestReceipt
 from crpipe.core.causes import is_present, plugin_errors
 from crpipe.core.errors import CheckpointError, ConfigError, PluginError
-from crpipe.events.batch import regroup
+from crpipe.events.batch import Events, regroup
 from crpipe.events.layout import Metric
 from crpipe.loading.loader import count_held_out, held_out
 from crpipe.train.answers import phases_of
-from crpipe.train.checkpoints import load, write_receipt
-from crpipe.train.link_start import verified
+from crpipe.train.checkpoints import CheckpointStore, load, write_receipt
+from crpipe.train.link_start import Saved, verified
 from crpipe.train.meter import totals_of_ranks
-from crpipe.train.workload import Calibrates, Validates, WorkloadCall
+from crpipe.train.workload import Calibrates, Validates, Workload, WorkloadCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -29,13 +29,9 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from crpipe.events.batch import Events
-    from crpipe.train.checkpoints import CheckpointStore
     from crpipe.train.link_plan import LinkPlan
-    from crpipe.train.link_start import Saved
     from crpipe.train.state import TrainState
     from crpipe.train.step import Stepper
-    from crpipe.train.workload import Workload
 
 PREFIX = "validation/"
 BLOCK_EVENTS = 256

@@ -6,7 +6,7 @@ A workload is named in the configuration as ``module:Name`` and built from the p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -18,14 +18,13 @@ from crpipe.config.plugins import build
 from crpipe.core.causes import plugin_errors
 from crpipe.core.errors import ConfigError, PluginError
 from crpipe.events.batch import Events
-from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW, WEIGHT
+from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW, WEIGHT, Layout, Metric
 from crpipe.statistics.classifier import LabelledRows
 from crpipe.statistics.groups import Statistic
 from crpipe.statistics.ratios import Bins
 from crpipe.train.optimizers import OptimizerSpec as OptimizerSpec  # noqa: PLC0414, TC001 - for workloads
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
     from types import TracebackType
 
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
     from crpipe.campaign.records import Tables
     from crpipe.events.histograms import Histogram
-    from crpipe.events.layout import Layout, Metric
     from crpipe.train.schedule import Schedule
 
 Batch = dict[str, Tensor]

@@ -21,7 +21,7 @@ from crpipe.core.files import disk_errors, make_folder
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
 from crpipe.core.ranges import Range
 from crpipe.core.signals import STOP_SIGNALS
-from crpipe.core.text import counted, duration, printable
+from crpipe.core.text import Progress, counted, duration, printable
 from crpipe.report.figure_context import FORMATS
 from crpipe.report.gallery import gather
 from crpipe.source.listing import take_files
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from crpipe.campaign.campaign import Campaign
-    from crpipe.core.text import Progress
 
 LIMIT_S = 60.0  # of all commands together
 _FEW_BYTES = 1 << 28  # of raw files: all are split within minutes

@@ -17,22 +17,19 @@ from crpipe.campaign.split_record import KEY, LISTING, SplitRecord
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, DiskError, LeaseError, MachineError, QueueError
 from crpipe.core.files import copy_file, disk_errors, remove_tree
-from crpipe.core.lease import is_claimed, is_held, lease, mount_of
-from crpipe.core.paths import OUTLIERS
+from crpipe.core.lease import Row, is_claimed, is_held, lease, mount_of
+from crpipe.core.paths import OUTLIERS, Paths
 from crpipe.core.signals import HEAD_SIGNALS, StopRequest
 from crpipe.core.text import printable
 from crpipe.report.failures import explain
 from crpipe.report.queues import QUEUES
-from crpipe.workflow.monitor import RUN
+from crpipe.workflow.monitor import RUN, WorkflowRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from crpipe.campaign.campaign import Campaign
-    from crpipe.core.lease import Row
-    from crpipe.core.paths import Paths
-    from crpipe.workflow.monitor import WorkflowRun
 
 WAIT_S = 10.0
 _TRIED = 1 << 16  # bytes

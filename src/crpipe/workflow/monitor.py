@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from crpipe.core.causes import machine_error
-from crpipe.core.errors import DataError
+from crpipe.core.errors import CrpipeError, DataError, MachineError
 from crpipe.core.journal import METRICS_BYTES, metric_rows, tail
 from crpipe.core.signals import StopRequest
 from crpipe.core.text import counted, duration, shorten
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from crpipe.campaign.campaign import Campaign
     from crpipe.campaign.records import SkippedRange
-    from crpipe.core.errors import CrpipeError, MachineError
 
 _VERBS = {"list_range": "list", "outliers_consolidated": "consolidate", "train_outliers": "train outliers"}
 # Rules that only gather others: nothing runs for them.

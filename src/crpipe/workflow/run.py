@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crpipe.campaign.campaign import Campaign
-from crpipe.config.loading import check_choice, load_config, read_tree
+from crpipe.config.loading import Config, check_choice, load_config, read_tree
 from crpipe.core.causes import is_present, retry_io
 from crpipe.core.errors import ConfigError, CrpipeError, MissingExtra, exit_code_is_retryable, is_retryable
 from crpipe.core.signals import HEAD_SIGNALS, StopRequest, follow
-from crpipe.core.text import duration
+from crpipe.core.text import Progress, duration
 from crpipe.report.notify import notify
 from crpipe.setup.init import PROFILES
 from crpipe.source.counting import check_source, ensure_counted
@@ -40,8 +40,6 @@ from crpipe.workflow.rules import TARGETS, one_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from crpipe.config.loading import Config
-    from crpipe.core.text import Progress
 
 _RULE = re.compile(r"^\s*(?:rule|checkpoint|use rule .* as) (\w+)", re.MULTILINE)
 LOOK_S = 0.2

@@ -12,24 +12,21 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from crpipe.config.loading import check_choice, flatten, load_config, read_tree, validate
+from crpipe.config.loading import Config, Tree, check_choice, flatten, load_config, read_tree, validate
 from crpipe.config.reference import entries
 from crpipe.config.yaml_text import read_yaml
 from crpipe.core.causes import is_plain, is_present
 from crpipe.core.errors import ConfigError, LeaseError
-from crpipe.core.signals import HEAD_SIGNALS
+from crpipe.core.signals import HEAD_SIGNALS, StopRequest
 from crpipe.report.compare import RunFiles
 from crpipe.workflow.rules import crpipe_call, one_line
-from crpipe.workflow.run import check_profile, keep_trying
+from crpipe.workflow.run import RunRequest, check_profile, keep_trying
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from crpipe.config.loading import Config, Tree
-    from crpipe.core.signals import StopRequest
     from crpipe.core.text import Progress
-    from crpipe.workflow.run import RunRequest
 
 _EXAMPLES = {
     "runs": "runs: {small: {model.hidden: 32}, large: {model.hidden: 128}}",

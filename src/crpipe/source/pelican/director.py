@@ -15,7 +15,7 @@ import ssl
 import time
 import weakref
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote, urljoin, urlsplit
 
 import aiohttp
@@ -28,7 +28,6 @@ from crpipe.source.retries import CONNECT_S, Failure, TemporaryFailure, redact
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Container, Mapping
-    from typing import Self
 
 # The servers of one namespace: read from the headers of a director's answer, and avoided while they fail.
 

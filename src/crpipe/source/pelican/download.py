@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import aiohttp
 from yarl import URL
@@ -18,7 +18,6 @@ from crpipe.source.retries import CONNECT_S, TemporaryFailure
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
-    from typing import Self
 
     Write = Callable[[bytes], object]
 

@@ -22,7 +22,7 @@ from crpipe.core.causes import is_present
 from crpipe.core.errors import AccessError, ConfigError
 from crpipe.core.files import digest, write_secret
 from crpipe.source.pelican import tokens
-from crpipe.source.pelican.director import Director, cause
+from crpipe.source.pelican.director import Director, Namespace, cause
 from crpipe.source.range_files import read_list
 from crpipe.source.retries import TemporaryFailure, redact
 from crpipe.source.uris import FEDERATIONS, WEB, Kind, SourcePattern, host_and_path, scheme_of
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from crpipe.config.loading import Config
     from crpipe.core.text import Progress
-    from crpipe.source.pelican.director import Namespace
 
 # Whether the token in use may read what the campaign needs; asks the director what that is.
 

@@ -7,17 +7,15 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from crpipe.core import checksums
-from crpipe.source.pelican.download import DownloadError
+from crpipe.source.pelican.download import Answer, DownloadError
 from crpipe.source.retries import Failure, TemporaryFailure
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from crpipe.source.pelican.download import Answer
-
     Ask = Callable[[str], Awaitable[Answer]]
-    Named = tuple[str, str, str]  # algorithm, checksum in hexadecimal, the server that named it
 
+Named = tuple[str, str, str]  # algorithm, checksum in hexadecimal, the server that named it
 ENOUGH = 3  # files in a row without a checksum after which a server is asked now and then only
 AGAIN_S = 5.0
 TRIES = 2  # times that a server which did not say is asked again for one file

@@ -7,30 +7,22 @@ nor verify.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 from urllib.parse import quote
 
-from crpipe.campaign.raw_files import Entry
+from crpipe.campaign.raw_files import Entry, Verification
 from crpipe.core.errors import AccessError, ListingError
-from crpipe.source.pelican.director import BUSY, NOT_FOUND, Director, SingleHost
+from crpipe.source.pelican.director import BUSY, NOT_FOUND, Director, Namespace, SingleHost
 from crpipe.source.pelican.download import DownloadError, Downloads
-from crpipe.source.pelican.tokens import Tokens
+from crpipe.source.pelican.tokens import Token, Tokens
 from crpipe.source.pelican.transfer import DENIED, Renewed, Transfer, authorization, refusal, try_with_token
-from crpipe.source.pelican.webdav import parse_listing, when
-from crpipe.source.retries import AdaptiveDiskCalls, Failure, TemporaryFailure
-from crpipe.source.uris import FEDERATIONS, http_url, uri_of
+from crpipe.source.pelican.webdav import Listed, parse_listing, when
+from crpipe.source.retries import AdaptiveDiskCalls, Deadline, Failure, TemporaryFailure
+from crpipe.source.uris import FEDERATIONS, RangeSource, SourceOptions, http_url, uri_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-    from typing import Self
-
-    from crpipe.campaign.raw_files import Verification
-    from crpipe.source.pelican.director import Namespace
-    from crpipe.source.pelican.tokens import Token
-    from crpipe.source.pelican.webdav import Listed
-    from crpipe.source.retries import Deadline
-    from crpipe.source.uris import RangeSource, SourceOptions
 
 
 LISTING_BYTES = 1 << 27  # of one directory: about 200,000 files

@@ -15,11 +15,11 @@ from crpipe.core import checksums
 from crpipe.core.errors import AccessError, ChangedError, TransferError
 from crpipe.source.local import file_type_problem
 from crpipe.source.pelican.director import AVOIDED_S, BUSY, NOT_FOUND, Director, root_of
-from crpipe.source.pelican.download import DownloadError, PartialFile
-from crpipe.source.pelican.server_checksums import ServerChecksums
-from crpipe.source.pelican.tokens import scope_for
+from crpipe.source.pelican.download import Answer, DownloadError, Downloads, PartialFile
+from crpipe.source.pelican.server_checksums import Named, ServerChecksums
+from crpipe.source.pelican.tokens import Token, Tokens, scope_for
 from crpipe.source.pelican.webdav import when
-from crpipe.source.retries import LONGEST_S, Failure, TemporaryFailure
+from crpipe.source.retries import LONGEST_S, AdaptiveDiskCalls, Failure, TemporaryFailure
 from crpipe.source.uris import host_and_path
 
 if TYPE_CHECKING:
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from crpipe.source.pelican.director import Namespace, SingleHost
-    from crpipe.source.pelican.download import Answer, Downloads
-    from crpipe.source.pelican.server_checksums import Named
-    from crpipe.source.pelican.tokens import Token, Tokens
-    from crpipe.source.retries import AdaptiveDiskCalls
 
 DENIED = {401, 403}
 LOOKS = 2  # times that all servers are asked for a file before it is believed that none has it

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import aiohttp
 from yarl import URL
@@ -15,14 +15,11 @@ from crpipe.source.pelican.download import Answer, DownloadError, Downloads, htt
 from crpipe.source.pelican.tokens import Tokens
 from crpipe.source.pelican.transfer import DENIED, WANTED, authorization
 from crpipe.source.retries import Failure, TemporaryFailure
-from crpipe.source.uris import host_and_path
+from crpipe.source.uris import SourceOptions, host_and_path
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
-    from typing import Self
-
-    from crpipe.source.uris import SourceOptions
 
 
 class Upload:

@@ -7,15 +7,12 @@ it calls libm for elements that do not fill a vector, and glibc changed those in
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _VECTORS = 64  # elements that fill the vectors of one turn of torch's loop, on any processor
 

@@ -12,7 +12,7 @@ from crpipe.loading.microbatch import rounded
 from crpipe.workloads.muons import features
 from crpipe.workloads.muons.features import context_of
 from crpipe.workloads.muons.models.layers import padded_owner, padding, weights
-from crpipe.workloads.muons.models.networks import log_likelihood, sample
+from crpipe.workloads.muons.models.networks import Multiplicity, log_likelihood, sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from crpipe.train.workload import Batch
-    from crpipe.workloads.muons.models.networks import Multiplicity
 
     MakeMuons = Callable[[Tensor], Callable[[Tensor], Tensor]]
 

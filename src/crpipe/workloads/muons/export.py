@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from crpipe import __version__
 from crpipe.core.files import write_text
@@ -17,9 +17,9 @@ from crpipe.inference import card
 from crpipe.inference.export import Graphs
 from crpipe.inference.onnx_graph import Graph
 from crpipe.workloads.muons import features
-from crpipe.workloads.muons.features import context_of
+from crpipe.workloads.muons.features import Kind, context_of
 from crpipe.workloads.muons.layout import MUON, PRIMARY
-from crpipe.workloads.muons.models.density import UNIFORMS
+from crpipe.workloads.muons.models.density import UNIFORMS, Density, VaeNetworks
 from crpipe.workloads.muons.options import MuonGanOptions, MuonVaeOptions
 
 if TYPE_CHECKING:
@@ -27,11 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
-    from torch import Tensor
 
     from crpipe.inference.card import Limits, Provenance
-    from crpipe.workloads.muons.features import Kind
-    from crpipe.workloads.muons.models.density import Density, VaeNetworks
     from crpipe.workloads.muons.models.networks import Generator, Mixture, Multiplicity, Networks
 
 # A trained generator as graphs whose noise is an input: what an export writes.

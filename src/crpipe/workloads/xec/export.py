@@ -12,7 +12,7 @@ from crpipe.inference import card
 from crpipe.inference.export import Graphs
 from crpipe.inference.onnx_graph import Graph
 from crpipe.workloads.xec.layout import LARGEST, SENSORS, TRUTH, TRUTHS
-from crpipe.workloads.xec.models.heads import UNITS, sigma_of
+from crpipe.workloads.xec.models.heads import UNITS, GammaModel, sigma_of
 from crpipe.workloads.xec.reading.options import RootFilesOptions
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from crpipe.inference.card import Provenance
     from crpipe.workloads.xec.models.decoder import MaskedModel
-    from crpipe.workloads.xec.models.heads import GammaModel
     from crpipe.workloads.xec.options import RegressorOptions
 
 # The trained models as functions of the raw branches of a ROOT file, all scaling inside, for an export.

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from crpipe.core.errors import DataError
-from crpipe.events.batch import offsets
+from crpipe.events.batch import Events, offsets
 from crpipe.loading.microbatch import rounded
 from crpipe.workloads.direction.options import FEATURES, PER_PULSE
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from crpipe.events.batch import Events
 
 SENSOR, TIME, CHARGE, AUXILIARY = range(4)
 SENSOR_IDS = 1 << 16  # sensor ids are below

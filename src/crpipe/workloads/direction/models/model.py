@@ -11,14 +11,13 @@ from torch.nn import functional
 
 from crpipe.workloads.common.formulas import Gelu, atan2
 from crpipe.workloads.common.regression import QuadraticRegression, begin_at_zero
-from crpipe.workloads.direction.models.grouping import SUMMARY, summarise
+from crpipe.workloads.direction.models.grouping import SUMMARY, Features, summarise
 from crpipe.workloads.direction.options import FEATURES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from crpipe.train.workload import Batch
-    from crpipe.workloads.direction.models.grouping import Features
     from crpipe.workloads.direction.options import (
         DeepSetOptions,
         FlatTransformerOptions,

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from crpipe.core.errors import FormatError
 from crpipe.events.batch import Events, cuts, offsets
-from crpipe.events.layout import Field
+from crpipe.events.layout import Field, Layout
 from crpipe.workloads.common.raw_files import note_unread, open_parquet
 from crpipe.workloads.direction.layout import (
     ENERGY,
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from crpipe.campaign.records import Tables
-    from crpipe.events.layout import Layout
     from crpipe.workloads.direction.reading.options import KaggleFilesOptions
 
 # Which rows of a file of pulses belong to which event, from the metadata: checked, in the file's order.

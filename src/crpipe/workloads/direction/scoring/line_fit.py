@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.spatial import cKDTree
 
-from crpipe.events.batch import cuts
+from crpipe.events.batch import Events, cuts
 from crpipe.workloads.direction.layout import azimuth_zenith
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from crpipe.events.batch import Events
 
     Floats = NDArray[np.float64]
     Index = NDArray[np.int64]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crpipe.events.layout import Metric
-from crpipe.statistics.groups import derived, mean, quantile, vector_mean_length
+from crpipe.statistics.groups import Statistic, derived, mean, quantile, vector_mean_length
 from crpipe.workloads.common import elementary
 from crpipe.workloads.direction.layout import opening_angle, unit_vectors
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import ArrayLike, NDArray
-
-    from crpipe.statistics.groups import Statistic
 
     Floats = NDArray[np.float64]
 

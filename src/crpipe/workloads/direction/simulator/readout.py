@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crpipe.events.batch import cuts
-from crpipe.workloads.direction.simulator.physics import PER_STRING, SENSORS, STRINGS, delays
+from crpipe.workloads.direction.simulator.physics import PER_STRING, SENSORS, STRINGS, Light, delays
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from crpipe.workloads.direction.simulator.physics import Light
 
 PULSES_PER_SENSOR, LARGEST_PE = 38, 3000  # of one event: they bound an event to 200,000 pulses
 JITTER_NS, MERGE_NS = 3.0, 5

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
 
-from crpipe.workloads.muons.models.layers import SLOPE, dense, exact, pooled, spread_out, sums_of
+from crpipe.workloads.muons.models.layers import SLOPE, Pooled, dense, exact, pooled, spread_out, sums_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from crpipe.workloads.muons.models.layers import Pooled
     from crpipe.workloads.muons.models.networks import Critic
 
 

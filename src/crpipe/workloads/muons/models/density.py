@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import silu
 
 from crpipe.workloads.common.formulas import softplus
@@ -19,8 +19,6 @@ from crpipe.workloads.muons.models.layers import Dense, exact, residual, silu_la
 from crpipe.workloads.muons.models.networks import Multiplicity
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from crpipe.workloads.muons.options import MuonVaeOptions
 
 PARAMETERS = 4  # of each component

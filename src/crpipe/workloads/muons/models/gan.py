@@ -12,16 +12,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from crpipe.train.workload import OptimizerSpec, Phase, Throttle
+from crpipe.train.workload import Batch, Metrics, OptimizerSpec, Phase, Throttle
 from crpipe.workloads.muons import batches as bundles
 from crpipe.workloads.muons import features
 from crpipe.workloads.muons.models.base import BundleWorkload
 from crpipe.workloads.muons.models.critic_gradient import critic_gradient
 from crpipe.workloads.muons.models.layers import Pooled, largest_of, mean_of, padded_owner, padding
-from crpipe.workloads.muons.models.networks import Critic, Generator, Networks, multiplicity_phase
+from crpipe.workloads.muons.models.networks import Critic, Generator, Modulation, Networks, multiplicity_phase
 from crpipe.workloads.muons.options import MuonGanOptions
 
 if TYPE_CHECKING:
@@ -29,11 +29,8 @@ if TYPE_CHECKING:
 
     import numpy as np
     from numpy.typing import NDArray
-    from torch import Tensor
 
     from crpipe.events.batch import Events
-    from crpipe.train.workload import Batch, Metrics
-    from crpipe.workloads.muons.models.networks import Modulation
 
 # Scores and muons of a bundle too large to be held at once: in pieces, computed again for the gradients.
 #

@@ -5,23 +5,20 @@ Muons are in the order of their events.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding_bag, leaky_relu, linear
 
 from crpipe.loading.microbatch import rounded
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from numpy.typing import NDArray
-    from torch import Tensor
 
     from crpipe.train.workload import Batch
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.functional import leaky_relu
 
-from crpipe.train.workload import OptimizerSpec, Phase
+from crpipe.train.workload import Batch, Metrics, OptimizerSpec, Phase
 from crpipe.workloads.common.formulas import softplus
 from crpipe.workloads.muons import features
 from crpipe.workloads.muons.models.layers import (
@@ -34,9 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
-    from torch import Tensor
 
-    from crpipe.train.workload import Batch, Metrics
     from crpipe.workloads.muons.options import MuonGanOptions
 
 # How many muons an event has: a zero-inflated mixture of negative binomials given the conditions.

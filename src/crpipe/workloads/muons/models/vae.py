@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from crpipe.train.workload import OptimizerSpec, Phase
+from crpipe.train.workload import Batch, Metrics, OptimizerSpec, Phase
 from crpipe.workloads.muons import batches as bundles
 from crpipe.workloads.muons import features
 from crpipe.workloads.muons.models.base import BundleWorkload
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from crpipe.events.batch import Events
-    from crpipe.train.workload import Batch, Metrics
 
 _KIND: features.Kind = "polar"
 _LEADING = 8  # of so many muons of a window, one is chosen by its energy: tails are few muons

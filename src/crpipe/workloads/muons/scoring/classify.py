@@ -10,16 +10,13 @@ import numpy as np
 
 from crpipe.core.errors import MissingExtra
 from crpipe.events.batch import offsets
-from crpipe.statistics.classifier import LabelledRows, cross_fit
-from crpipe.workloads.muons.scoring.sample import azimuth, log_energy, log_radius
+from crpipe.statistics.classifier import Judge, LabelledRows, cross_fit
+from crpipe.workloads.muons.scoring.sample import Sample, azimuth, log_energy, log_radius
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
-
-    from crpipe.statistics.classifier import Judge
-    from crpipe.workloads.muons.scoring.sample import Sample
 
     Floats = NDArray[np.float64]
     Index = NDArray[np.int64]

@@ -15,7 +15,7 @@ from crpipe.statistics.distances import Values, frechet, kernel, separation, was
 from crpipe.statistics.groups import of_events, sums_by_group
 from crpipe.statistics.ratios import Bins, Side
 from crpipe.workloads.muons.scoring.classify import FEWEST_MUONS
-from crpipe.workloads.muons.scoring.sample import CORE_M, FEWEST_EVENTS, SUMMARIES, energy_text
+from crpipe.workloads.muons.scoring.sample import CORE_M, FEWEST_EVENTS, SUMMARIES, Sample, energy_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from crpipe.statistics.classifier import Judge
     from crpipe.train.workload import Measured
-    from crpipe.workloads.muons.scoring.sample import Sample
 
     Floats = NDArray[np.float64]
     Index = NDArray[np.int64]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crpipe.events.batch import cuts, offsets
+from crpipe.events.batch import Events, cuts, offsets
 from crpipe.events.layout import Metric
 from crpipe.statistics.classifier import FEWEST_GROUPS
 from crpipe.workloads.common import elementary
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
-    from crpipe.events.batch import Events
 
     AnyFloats = NDArray[np.floating[Any]]
 

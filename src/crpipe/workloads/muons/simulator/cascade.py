@@ -6,14 +6,14 @@ In: primaries, and tabulated interactions and decays. Out: files as ``AirShowers
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from crpipe.events.batch import cuts
 from crpipe.workloads.common import elementary
 from crpipe.workloads.common.simulators import Arrays, joined, taken
-from crpipe.workloads.muons.simulator.air import TOP_M, standard_air
+from crpipe.workloads.muons.simulator.air import TOP_M, Air, standard_air
 from crpipe.workloads.muons.simulator.files import AirShowers
 from crpipe.workloads.muons.simulator.interactions import (
     CHARGES,
@@ -26,17 +26,14 @@ from crpipe.workloads.muons.simulator.interactions import (
     final_states,
     interaction_cell,
 )
-from crpipe.workloads.muons.simulator.physics import MUON_THRESHOLD_GEV, Muons, bending
+from crpipe.workloads.muons.simulator.physics import MUON_THRESHOLD_GEV, Muons, Primaries, bending
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from numpy.typing import NDArray
 
-    from crpipe.workloads.muons.simulator.air import Air
     from crpipe.workloads.muons.simulator.options import CascadeOptions
-    from crpipe.workloads.muons.simulator.physics import Primaries
 
     Floats = NDArray[np.float64]
 

@@ -6,7 +6,7 @@ depth, or a fresh realisation of given primaries.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +33,6 @@ from crpipe.workloads.muons.simulator.physics import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
-    from typing import Any
 
     from numpy.typing import NDArray
 

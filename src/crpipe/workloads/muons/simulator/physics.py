@@ -12,12 +12,11 @@ import numpy as np
 
 from crpipe.workloads.common import elementary
 from crpipe.workloads.common.simulators import Arrays, joined, taken
-from crpipe.workloads.muons.simulator.air import EARTH_RADIUS_M, standard_air
+from crpipe.workloads.muons.simulator.air import EARTH_RADIUS_M, Air, standard_air
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from crpipe.workloads.muons.simulator.air import Air
     from crpipe.workloads.muons.simulator.options import AirShowersOptions
 
     Floats = NDArray[np.float64]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from crpipe.workloads.common import elementary
-from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, SENSORS
+from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, SENSORS, Face
 from crpipe.workloads.xec.scoring.baseline import DEEPEST_CM, LIGHT_CM_PER_NS, PITCH_AREA_CM2
 from crpipe.workloads.xec.sensors import FACE_IDS, FACES, INNER_RADIUS
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from crpipe.events.batch import Events
-    from crpipe.workloads.xec.layout import Face
     from crpipe.workloads.xec.options import CodecOptions
 
 CURVES = ("log1p", "sqrt", "linear")

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from crpipe.workloads.common.formulas import Gelu
 from crpipe.workloads.common.regression import QuadraticRegression, StoppedRegression, begin_at_zero
-from crpipe.workloads.xec.layout import SENSORS, TRUTH, TRUTHS
+from crpipe.workloads.xec.layout import SENSORS, TRUTH, TRUTHS, Truth
 from crpipe.workloads.xec.models.encoder import TOKENS, SensorEncoder
-from crpipe.workloads.xec.models.features import SUMS, U_CM, V_CM
+from crpipe.workloads.xec.models.features import SUMS, U_CM, V_CM, LightSums
 from crpipe.workloads.xec.sensors import INNER_RADIUS
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from crpipe.workloads.xec.layout import Truth
-    from crpipe.workloads.xec.models.features import LightSums
     from crpipe.workloads.xec.options import RegressorOptions, TaskOptions
 
 # Losses of residuals, one number for each event.

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from crpipe.author import Metric, OptimizerSpec, Workload
-from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, SENSOR, TIME_VALID, TRUTH, TRUTHS
+from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, SENSOR, TIME_VALID, TRUTH, TRUTHS, Truth
 from crpipe.workloads.xec.models import heads
 from crpipe.workloads.xec.models.features import sensors_of, without_channels
 from crpipe.workloads.xec.models.heads import WITHIN, GammaModel, difference, sigma_of
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from crpipe.inference.card import Provenance
     from crpipe.inference.export import Graphs
     from crpipe.train.workload import Batch, Columns, Measured, Metrics
-    from crpipe.workloads.xec.layout import Truth
     from crpipe.workloads.xec.options import RegressorOptions
 
 _LEAST_PULL = 1e-6  # factor of predicted uncertainties

@@ -14,7 +14,7 @@ from crpipe.events.batch import Events
 from crpipe.events.expectations import Expectations
 from crpipe.events.notes import note
 from crpipe.workloads.common.raw_files import reading
-from crpipe.workloads.xec.layout import LARGEST, SENSORS, TRUTH, TYPICAL, sensor_layout
+from crpipe.workloads.xec.layout import LARGEST, SENSORS, TRUTH, TYPICAL, Truth, sensor_layout
 from crpipe.workloads.xec.sensors import read_sensor_map, sensor_map, uvw
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from crpipe.campaign.records import Tables
     from crpipe.events.layout import Layout
-    from crpipe.workloads.xec.layout import Truth
     from crpipe.workloads.xec.reading.options import RootFilesOptions
 
 # Lists of dead sensors: one for all runs, or one with the run of each entry.

@@ -11,8 +11,8 @@ import torch
 from crpipe.core.causes import is_present
 from crpipe.core.errors import CheckpointError, ConfigError
 from crpipe.events.layout import Metric
-from crpipe.statistics.groups import of_events, value_and_error
-from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID
+from crpipe.statistics.groups import Statistic, of_events, value_and_error
+from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, Truth
 from crpipe.workloads.xec.models.features import hidden_sensors
 from crpipe.workloads.xec.reading.root import read_dead
 from crpipe.workloads.xec.scoring import metrics
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from crpipe.campaign.records import Tables
     from crpipe.events.batch import Events
-    from crpipe.statistics.groups import Statistic
-    from crpipe.workloads.xec.layout import Truth
     from crpipe.workloads.xec.options import RegressorOptions
 
     Photons = Callable[[NDArray[np.float32], torch.device], NDArray[np.float32]]

@@ -15,15 +15,15 @@ import pyarrow as pa
 import pyarrow.csv
 import torch
 from matplotlib.collections import PolyCollection
-from matplotlib.colors import AsinhNorm
+from matplotlib.colors import AsinhNorm, Normalize
 from matplotlib.transforms import AffineDeltaTransform
 
 from crpipe.core.files import atomic_write
 from crpipe.report import figure_style as style
 from crpipe.workloads.common import elementary
-from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, TIME, TRUTH
+from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, TIME, TRUTH, Truth
 from crpipe.workloads.xec.models.features import sensors_of
-from crpipe.workloads.xec.models.heads import UNITS, difference
+from crpipe.workloads.xec.models.heads import UNITS, GammaModel, difference
 from crpipe.workloads.xec.sensors import FACE_IDS, FACES, INNER, INNER_RADIUS, face_of, sensor_map
 
 if TYPE_CHECKING:
@@ -32,13 +32,10 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
     from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Normalize
     from numpy.typing import NDArray
 
     from crpipe.events.batch import Events
     from crpipe.train.workload import Columns
-    from crpipe.workloads.xec.layout import Truth
-    from crpipe.workloads.xec.models.heads import GammaModel
 
     Floats = NDArray[np.float64]
     Shares = Mapping[str, NDArray[np.floating[Any]]]

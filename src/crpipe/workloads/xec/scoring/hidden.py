@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crpipe.events.layout import Metric
-from crpipe.statistics.groups import derived, ratio, value_and_error
-from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID
+from crpipe.statistics.groups import Statistic, derived, ratio, value_and_error
+from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, Face
 from crpipe.workloads.xec.sensors import FACES, face_of
 
 # ruff: noqa: PLC0415 - numbers alone need no matplotlib
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from crpipe.events.batch import Events
-    from crpipe.statistics.groups import Statistic
-    from crpipe.workloads.xec.layout import Face
 
 # What a method's numbers begin with, and the list column of its photons.
 METHODS = {"photons": "photons", "neighbours": "neighbours_photons", "solid_angle": "solid_angle_photons"}

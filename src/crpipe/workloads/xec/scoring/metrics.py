@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crpipe.events.layout import Metric
-from crpipe.statistics.groups import mean, of_events, quantile, value_and_error
+from crpipe.statistics.groups import Statistic, mean, of_events, quantile, value_and_error
 from crpipe.workloads.common import elementary
 from crpipe.workloads.common.binned import Profile, even_cuts, rows_in_bins
 from crpipe.workloads.xec.scoring.baseline import point
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from crpipe.statistics.groups import Statistic
     from crpipe.workloads.xec.layout import Truth
 
     Floats = NDArray[np.float64]

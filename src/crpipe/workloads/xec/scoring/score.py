@@ -14,7 +14,7 @@ from crpipe.report import figure_style as style
 from crpipe.workloads.common import elementary
 from crpipe.workloads.common.figures import NULL_LINE, save_all, set_decimal_ticks
 from crpipe.workloads.xec.scoring import dead, metrics
-from crpipe.workloads.xec.scoring.metrics import FEWEST, energy_curve, profile
+from crpipe.workloads.xec.scoring.metrics import FEWEST, EnergyCurve, Quantity, energy_curve, profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from crpipe.train.workload import Measured
     from crpipe.workloads.common.binned import Profile
     from crpipe.workloads.xec.layout import Truth
-    from crpipe.workloads.xec.scoring.metrics import EnergyCurve, Quantity
 
     Floats = NDArray[np.float64]
     Columns = Mapping[str, Any]
