@@ -19,7 +19,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def is_alive(process: int) -> bool:
-    """Return whether this machine has a process of this number, whoever's it is."""
+    """Return whether a process of this number runs on this machine, of any user."""
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
