@@ -26,7 +26,7 @@ EMPTY_NAMES = frozenset(("found", "made", "told", "own", "place"))
 BUDGET = {
     "core": (12, 2760),
     "config": (8, 1700),
-    "events": (12, 1965),
+    "events": (12, 1980),
     "campaign": (13, 2830),
     "source": (28, 6790),
     "split": (14, 3570),

@@ -182,7 +182,8 @@ def refuse_unread(path: Path, footer: pq.FileMetaData) -> None:
     """Raise FormatError unless the row groups cover the file, from its first magic to its footer.
 
     Example: of A and B joined by `cat`, the footer is that of B; the bytes of A belong to none of its row
-    groups. What may be between them: zeros, bloom filters, and indices of pages.
+    groups. What may be between them: zeros, copies of what the footer says of a column, bloom filters, and
+    indices of pages.
     """
     spans, indexed = [], False
     for number in range(footer.num_row_groups):
@@ -214,27 +215,45 @@ def _refuse_gaps(
 ) -> None:
     """Raise FormatError for chunks of columns [first, end) that share bytes or leave some out."""
     again = "have it copied or made again"
-    at, gaps = len(MAGIC), False
+    at, between = len(MAGIC), []
     for first, end in [*spans, (footer_at, footer_at)]:
         if first < at:
             raise FormatError(
                 f"{path}: two parts of its row groups share the bytes {first} to {min(at, end)}; {again}"
             )
-        if first - at > _SMALL_GAP and not _is_zero(file, at, first):
-            gaps = True
-            if not indexed:
-                raise FormatError(
-                    f"{path}: the bytes {at} to {first} belong to none of the row groups in its footer, and "
-                    "would be left unread: another file was joined to it, or its footer was replaced; "
-                    f"{again}, each file by itself"
-                )
+        between += [(at, first)] if first - at > _SMALL_GAP else []
         at = max(at, end)
-    joined = gaps and _find(file, MAGIC + MAGIC, footer_at)
+    gap = next(_unknown(file, between, footer_at), None)
+    if gap and not indexed:
+        raise FormatError(
+            f"{path}: the bytes {gap[0]} to {gap[1]} belong to none of the row groups in its footer, and "
+            "would be left unread: another file was joined to it, or its footer was replaced; "
+            f"{again}, each file by itself"
+        )
+    joined = gap and _find(file, MAGIC + MAGIC, footer_at)
     if joined:
         raise FormatError(
             f"{path}: another Parquet file begins at byte {joined + len(MAGIC)}, whose rows would be left "
             f"unread; {again}, each file by itself"
         )
+
+
+def _unknown(file: BinaryIO, between: list[tuple[int, int]], footer_at: int) -> Iterator[tuple[int, int]]:
+    """Yield the gaps [first, end) that hold neither zeros nor a copy of a part of the footer.
+
+    pyarrow before version 18, and other writers, repeat after each column what the footer says of it.
+    """
+    file.seek(footer_at)
+    footer, latest = file.read() if between else b"", 0
+    for first, end in between:
+        if _is_zero(file, first, end):
+            continue
+        file.seek(first)
+        copy = file.read(min(end - first, len(footer)))
+        at = footer.find(copy, latest)  # both are mostly in one order
+        latest = footer.find(copy) if at < 0 else at
+        if latest < 0 or len(copy) < end - first:
+            yield first, end
 
 
 def _is_zero(file: BinaryIO, first: int, end: int) -> bool:

@@ -101,6 +101,18 @@ def test_zeros_between_row_groups_are_padding(tmp_path, padding):
     assert notes("bundles", path) == []
 
 
+def test_what_the_footer_says_of_a_column_is_repeated_after_it(tmp_path):
+    """So pyarrow wrote its files before version 18: here the copy is that of the last column."""
+    path = write_parquet(tmp_path / "a.parquet", MULTIPLICITY)
+    whole = path.read_bytes()
+    place = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    copy = whole[place + 100 : place + 300]
+    path.write_bytes(whole[:place] + copy + whole[place:])
+    assert notes("bundles", path) == []
+    path.write_bytes(whole[:place] + copy[::-1] + whole[place:])
+    refused("bundles", path, "belong to none of the row groups")
+
+
 def test_the_summary_of_a_folder_of_parquet_files(tmp_path):
     collector = []
     table = nested(*make_events(MULTIPLICITY))
