@@ -81,12 +81,19 @@ def batches(
 
 
 def values(path: Path, batch: pa.RecordBatch, name: str, row: int) -> NDArray[Any]:
-    """Return one column of a batch that begins at ``row`` of its file; raise FormatError for a null."""
+    """Return one column of a batch that begins at ``row`` of its file; raise FormatError for a null.
+
+    uint64 becomes int64, which the other numbers of events are: numpy would join both as float64.
+    """
     column = batch.column(batch.schema.get_field_index(name))
     if column.null_count:
         first = column.is_null().index(pa.scalar(value=True)).as_py()
         raise FormatError(f"{path}: row {row + first}: {name}: expected a value, found a null")
-    return column.to_numpy(zero_copy_only=False)
+    array: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    if array.dtype == np.uint64:
+        refuse(path, range(row, row + len(array)), array, array >= 2**63, f"{name} below 2^63")
+        array = array.astype(np.int64)
+    return array
 
 
 def refuse(

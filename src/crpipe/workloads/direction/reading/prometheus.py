@@ -307,7 +307,8 @@ def _runs(path: Path, file: pq.ParquetFile) -> tuple[NDArray[np.int64], NDArray[
 
 def _flat_truth(truth: Path, ids: NDArray[np.int64], path: Path) -> dict[str, NDArray[np.generic]]:
     """Find the truth of events by their numbers, in their order; raise FormatError."""
-    parts: list[list[NDArray[np.generic]]] = [[np.zeros(0)] for _ in _TRUTH]
+    kinds = [np.int64 if kind is columns.INTEGER else np.float64 for kind in _TRUTH.values()]
+    parts: list[list[NDArray[Any]]] = [[np.zeros(0, kind)] for kind in kinds]
     row = 0
     with open_parquet(truth) as file:
         columns.check_columns(truth, file.schema_arrow, _TRUTH)

@@ -61,6 +61,19 @@ def test_flat_files_in_blocks_of_any_size(tmp_path, monkeypatch, events):
         assert not find_invalid_events(found, reader.layout)
 
 
+@pytest.mark.parametrize("kind", [pa.int64(), pa.uint64()])
+def test_large_numbers_of_events_stay_exact(tmp_path, kind):
+    ids, counts = [2**60 + 1, 2**60, 2**53 + 1], [2, 1, 3]
+    reader, paths = flat_reader(tmp_path, [(ids, counts)])
+    for path in (*paths, tmp_path / "truth.parquet"):
+        table = pq.read_table(path)
+        number = table.schema.get_field_index("event_no")
+        pq.write_table(table.set_column(number, "event_no", table["event_no"].cast(kind)), path)
+    found = read(reader, paths[0])
+    assert found.columns["event_id"].tolist() == ids
+    assert np.array_equal(found.columns["energy_gev"], make_truth(3)[2])
+
+
 def test_flat_truth_is_where_the_neutrino_came_from(tmp_path):
     reader, paths = flat_reader(tmp_path, [([4, 2], [5, 6])])
     events = read(reader, paths[0])
@@ -120,10 +133,10 @@ def test_hits_that_do_not_fit_are_refused_with_file_and_row(tmp_path, change, wo
 
 @pytest.mark.parametrize(("rows", "found"), [([0], "found none"), ([0, 1, 1], "found 2")])
 def test_truth_with_another_number_of_rows_for_an_event(tmp_path, rows, found):
-    reader, paths = flat_reader(tmp_path, [([1, 2], [2, 2])])
+    reader, paths = flat_reader(tmp_path, [([2**53, 2**53 + 1], [2, 2])])
     truth = tmp_path / "truth.parquet"
     pq.write_table(pq.read_table(truth).take(rows), truth)
-    refused(reader, paths[0], "truth.parquet", "event_no 2", "total_0.parquet", found)
+    refused(reader, paths[0], "truth.parquet", f"event_no {2**53 + 1}", "total_0.parquet", found)
 
 
 def test_a_negative_time_is_left_to_the_split(tmp_path):
