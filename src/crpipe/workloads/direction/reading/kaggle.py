@@ -142,8 +142,9 @@ def _rows_of(
 
 
 def _may_hold(file: pq.ParquetFile, group: int, number: int) -> bool:
-    column = file.metadata.row_group(group).column(file.schema_arrow.get_field_index(_BATCH))
-    bounds = column.statistics
+    footer = file.metadata.row_group(group)  # columns of structs count one by one there
+    leaves = (footer.column(index) for index in range(footer.num_columns))
+    bounds = next(leaf.statistics for leaf in leaves if leaf.path_in_schema == _BATCH)
     return bounds is None or not bounds.has_min_max or bounds.min <= number <= bounds.max
 
 

@@ -220,6 +220,10 @@ BAD_META = [
         (with_value(name, 2, None), "train_meta.parquet: row 2", name, "null")
         for name in ("batch_id", "event_id", "last_pulse_index", "zenith")
     ),
+    (
+        lambda table: with_value("event_id", 2, 2**63)(cast("event_id", pa.uint64())(table)),
+        "train_meta.parquet: row 2: expected event_id below 2^63",
+    ),
     (with_value("first_pulse_index", 0, -1), "event 24, pulses -1 to 4 (row 0 of", "leaves the file"),
     (with_value("last_pulse_index", 4, PULSES), "event 92, pulses 46 to 53 (row 4 of", "leaves the file"),
     (with_value("last_pulse_index", 3, 46), "event 92, pulses 46 to 52 (row 4 of", "overlaps"),
@@ -237,6 +241,12 @@ def test_pulses_that_do_not_fit_are_refused_with_file_and_row(broken, change, wo
 @pytest.mark.parametrize(("change", "words"), [(first, words) for first, *words in BAD_META])
 def test_metadata_that_do_not_fit_are_refused_with_file_and_row(broken, change, words):
     refused(*broken(meta=change, options={"truth": ("energy_gev",)}), "train_meta.parquet", *words)
+
+
+@pytest.mark.parametrize("info", [{"run": 900, "text": "a"}, {"text": "a", "run": 900}])
+def test_a_struct_before_the_other_columns_of_the_metadata(broken, info):
+    built = broken(meta=lambda table: table.add_column(0, "info", pa.array([info] * len(table))))
+    assert_same(read(*built), *events_with(MULTIPLICITY))
 
 
 def test_damaged_metadata(broken):
