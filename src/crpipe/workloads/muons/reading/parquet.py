@@ -113,7 +113,6 @@ def primary_width(file: pq.ParquetFile) -> int:
 
 PRIMARY_NAMES = tuple(field.name for field in PRIMARY)
 MUON_NAMES = tuple(field.name for field in MUON)
-_CHOOSE = "choose the reader of its layout with source.reader"
 _WRITE = "rename them, or write a reader of your own: docs/workload.md"
 
 
@@ -125,11 +124,11 @@ class Bundles:
         the file; names that are no field of the layout are skipped.
     zeros_for_none: whether a single muon whose values are all 0, but for its ids, stands for no muon.
 
-    An event field that is a column of its own is read from there, otherwise from ``primary``: ids in a
-    column of integers are exact, in a float32 list they are rounded. Ids inside a muon must be those of its
-    primary. Other types of numbers are accepted where each value can be kept: integers as ids, and float64,
-    which is rounded to float32, as values. Lists without a type are empty. Files of another width, nulls,
-    other types and damage are a FormatError.
+    Ids that are columns of their own are read from there, otherwise from ``primary``: in a column of integers
+    they are exact, in a float32 list they are rounded. Other values come from ``primary`` where it has them.
+    Ids inside a muon must be those of its primary. Other types of numbers are accepted where each value can
+    be kept: integers as ids, and float64, which is rounded to float32, as values. Lists without a type are
+    empty. Files of another width, nulls, other types and damage are a FormatError.
     """
 
     primary: tuple[str, ...] = PRIMARY_NAMES
@@ -170,12 +169,8 @@ class Bundles:
         if has_counts and not self.zeros_for_none:
             values = sum(count - statistics.null_count for count, statistics in leaves)
             muons, left = divmod(values, len(self.muon))
-            if left:
-                raise FormatError(
-                    f"{path}: {RAW_MUONS} holds {values} values, not a multiple of {len(self.muon)}; "
-                    f"{_CHOOSE}"
-                )
-            return sum(footer.num_rows for footer in groups), muons
+            if not left:  # else the row that is wrong is named where it is read
+                return sum(footer.num_rows for footer in groups), muons
         read = [(len(events), len(events.items)) for events in self.rows(path, tables)]
         return sum(events for events, _ in read), sum(muons for _, muons in read)
 
@@ -186,7 +181,7 @@ class Bundles:
     def _columns(self, path: Path, file: pq.ParquetFile) -> list[str]:
         """Names of the columns to read; raise FormatError when one is missing or of another type."""
         schema = file.schema_arrow
-        plain = [field for field in self.layout.events if field.name in schema.names]
+        plain = [field for field in self.layout.events if field.name in schema.names and self._is_own(field)]
         missing = {field.name for field in self.layout.events} - {*schema.names, *self.primary}
         lists = {RAW_PRIMARY, RAW_MUONS} - {*schema.names}
         if missing | lists:
@@ -206,9 +201,13 @@ class Bundles:
             _check_nesting(path, name, schema.field(name).type, depth)
         return [*(field.name for field in plain), RAW_PRIMARY, RAW_MUONS]
 
+    def _is_own(self, field: Field) -> bool:
+        """Return whether a field is read from a column of its own where there is one."""
+        return field.dtype == "uint64" or field.name not in self.primary
+
     def _note(self, schema: pa.Schema) -> None:
         """Describe which columns are converted, and which are not read."""
-        dtypes = {field.name: field.dtype for field in self.layout.events}
+        dtypes = {field.name: field.dtype for field in self.layout.events if self._is_own(field)}
         for field in schema:
             if field.name in dtypes and str(field.type) != _ARROW_NAMES[dtypes[field.name]]:
                 note(f"column {field.name}: {field.type} is read as {dtypes[field.name]}")

@@ -221,6 +221,12 @@ def test_a_file_that_is_not_in_the_schema(tmp_path, name):
     assert re.search(rf"a\.parquet: {message}", refused(path))
 
 
+def test_totals_name_the_row_of_a_muon_of_another_width(tmp_path):
+    path = changed(tmp_path / "a.parquet", muons=ragged())
+    with pytest.raises(FormatError, match=r"row 4: muons: expected 3 values .*found 2 values"):
+        READERS["bundles"].totals(path)
+
+
 @pytest.mark.parametrize("name", ["primary_minor_id", "primary", "muons"])
 def test_two_columns_of_one_name_are_refused(tmp_path, name):
     table = nested(*make_events(MULTIPLICITY))
@@ -382,6 +388,18 @@ def test_columns_that_are_not_read_are_noted(tmp_path):
     table = nested(*make_events(MULTIPLICITY)).append_column("weight", pa.array([1.0] * 9))
     pq.write_table(table, tmp_path / "a.parquet")
     assert read(tmp_path / "a.parquet")[1] == ["columns that are not read: weight"]
+
+
+def test_a_value_of_the_primary_that_is_also_a_column(tmp_path):
+    """It comes from the primary; from the column where the primary of a reader has none."""
+    table = nested(*make_events(MULTIPLICITY)).append_column("depth_m", pa.array([5.0] * 9))
+    pq.write_table(table, tmp_path / "a.parquet")
+    events, notes = read(tmp_path / "a.parquet")
+    assert events.columns["depth_m"].min() == 1000
+    assert notes == ["columns that are not read: depth_m"]
+    pq.write_table(table.set_column(0, "primary", lists(np.ones((9, 3), np.float32))), tmp_path / "a.parquet")
+    events = next(parquet.Bundles(primary=tuple(NAMES[:3])).rows(tmp_path / "a.parquet", {}))
+    assert set(events.columns["depth_m"]) == {5}
 
 
 def test_hdf5_of_doubles(tmp_path):
