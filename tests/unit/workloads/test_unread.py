@@ -221,6 +221,14 @@ def test_a_second_cycle_of_a_tree_with_other_events(tmp_path):
     refused(ROOT, path, "tree;1 holds other events", 'reader.tree: "tree;2"')
 
 
+def test_an_rntuple_of_the_name_of_the_tree(tmp_path):
+    """Uproot writes one by itself today, also into a file that has a tree of this name."""
+    path = gammas(tmp_path / "a.root")
+    with uproot.update(path) as file:
+        file.mkrntuple("tree", {"run": np.ones(3, np.int32)})
+    refused(ROOT, path, "tree;2 holds other events", 'reader.tree: "tree;1"')
+
+
 @pytest.mark.parametrize(("cycle", "events"), [("tree;1", 5), ("tree;2", 3)])
 def test_a_cycle_can_be_named(tmp_path, cycle, events):
     path = gammas(tmp_path / "a.root")

@@ -260,9 +260,9 @@ def _check_others(path: Path, tree: EventTree, file: Any, kinds: Mapping[str, st
     for key, kind in kinds.items():
         if key == cycle or kind not in (_TREE, *_NTUPLES):
             continue
-        if kind != _TREE or _plain(key) != tree.name:
+        if _plain(key) != tree.name:
             unread.append(key if _plain(key) == _plain(cycle) else _plain(key))
-        elif tree.continues(file[key]):
+        elif kind == _TREE and tree.continues(file[key]):
             note(f"the earlier state {key} is not read: its entries are in the newest one")
         else:
             raise FormatError(
