@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -244,14 +245,15 @@ def _totals(
     staged = [file for file in run.files if file.state == STAGED]
     opened = None if run.careful else reader
     count = partial(scatter.count_file, run.raw, run.campaign.reader, opened)
-    counted = in_order(count, staged, 1, notes=run.spills / NOTES, spawn=run.careful)
-    for file, count_or_fault in zip(staged, counted, strict=True):
-        if isinstance(count_or_fault, str):
-            bad.append(scatter.FileReport(with_checksum(run.raw, file), bad=count_or_fault))
-            _check_quarantine(run, bad)
-        else:
-            totals[file.number] = count_or_fault
-            readable.append(file)
+    # A refusal must end the work at once: what is left of its notes tells of a killed process.
+    with closing(in_order(count, staged, 1, notes=run.spills / NOTES, spawn=run.careful)) as counted:
+        for file, count_or_fault in zip(staged, counted, strict=True):
+            if isinstance(count_or_fault, str):
+                bad.append(scatter.FileReport(with_checksum(run.raw, file), bad=count_or_fault))
+                _check_quarantine(run, bad)
+            else:
+                totals[file.number] = count_or_fault
+                readable.append(file)
     return readable, bad, totals
 
 

@@ -20,7 +20,7 @@ from crpipe.core.errors import CrpipeError, DiskError, HostMemoryError, PluginEr
 from crpipe.core.signals import follow_parent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
     from multiprocessing.process import BaseProcess
     from pathlib import Path
 
@@ -36,7 +36,7 @@ def in_order(
     *,
     notes: Path | None = None,
     spawn: bool = False,
-) -> Iterator[Result]:
+) -> Generator[Result]:
     """Yield ``function(task)`` for each task, in the order of the tasks; the first error ends the work.
 
     With one worker everything runs in this process, otherwise in spawned ones, which end when this one dies.

@@ -16,7 +16,7 @@ import pytest
 from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.ledger import Ledger
 from crpipe.campaign.raw_files import Entry, lease_folder, write_manifest
-from crpipe.campaign.split_record import SplitRecord
+from crpipe.campaign.split_record import NOTES, SPILLS, SplitRecord, left_notes
 from crpipe.config.sections import JobResources
 from crpipe.core.checksums import of_file
 from crpipe.core.errors import (
@@ -452,8 +452,11 @@ def test_too_many_bad_files_fail_the_range(staged):
     config = staged("source.on_bad_file=quarantine", "source.max_quarantined=1")
     (raw_folder(config) / "bad.parquet").write_bytes(b"PAR1")
     write_staged(config, quarantined=["gone.parquet"])
-    with pytest.raises(FormatError, match="2 bad files, 1 may be set aside"):
+    with pytest.raises(FormatError, match="2 bad files, 1 may be set aside") as refused:
         split(config)
+    shards = SplitRecord.of(config.paths(), NAME).shards
+    assert left_notes(shards / SPILLS / NOTES) == {}, "the next attempt would tell of a killed process"
+    assert refused.tb  # with all that the failed split held
 
 
 def test_raw_file_that_is_not_what_was_staged(staged):
