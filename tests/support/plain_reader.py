@@ -125,7 +125,10 @@ class Geometric(Plain):
     needs = ("geometry",)
 
     def rows(self, path, tables):
-        shift = np.float32(tables["geometry"].read_text())
+        text = tables["geometry"].read_text()
+        if not text.isdigit():
+            raise FormatError(f"{tables['geometry']}: expected a number, found {text}")
+        shift = np.float32(text)
         for events in super().rows(path, tables):
             yield Events(events.columns, events.multiplicity, events.items + np.array([shift, 0], np.float32))
 

@@ -29,7 +29,7 @@ BUDGET = {
     "events": (12, 1980),
     "campaign": (13, 2830),
     "source": (28, 6790),
-    "split": (14, 3570),
+    "split": (14, 3575),
     "loading": (5, 1115),
     "report": (23, 5740),
     "train": (22, 4810),

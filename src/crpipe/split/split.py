@@ -315,7 +315,7 @@ def _check_quarantine(run: _SplitContext, bad: list[FileReport]) -> None:
         return
     if source.on_bad_file == "fail":
         raise FormatError(
-            f"{bad[-1].bad}, or set it aside with source.on_bad_file: quarantine; {_repair(run)}"
+            f"{bad[-1].bad}, or set it aside with source.on_bad_file: quarantine; {_repair(run, bad[-1].bad)}"
         )
     run.progress.message(f"set aside: {bad[-1].bad}")
     aside = sum(file.state != STAGED for file in run.files) + len(bad)
@@ -379,10 +379,12 @@ def _first_rejected(run: _SplitContext, reports: list[FileReport], most: int) ->
     return list(islice(rejected, most))
 
 
-def _repair(run: _SplitContext) -> str:
-    """Return how a repaired file is taken: the old listing and copy would be used otherwise."""
+def _repair(run: _SplitContext, problem: str = "") -> str:
+    """Return how a repaired file, or side table, is taken: the old listing and copies would be used."""
     stale = shlex.join(map(str, (run.record.listing, run.campaign.paths.staged(run.name))))
-    return f"once the file is repaired: rm {stale}, and run the same command again"
+    tables = [name for name, path in run.campaign.reader.tables.items() if str(path) in problem]
+    other = f"; if the table {tables[0]} is wrong, give another one with a new `results`" if tables else ""
+    return f"once the file is repaired: rm {stale}, and run the same command again{other}"
 
 
 def _gather(run: _SplitContext, rules: scatter.Rules, scattered: list[ScatterResult]) -> Iterator[ShardEntry]:

@@ -511,9 +511,13 @@ def test_side_tables_reach_the_reader_in_every_worker(tmp_path, workers, monkeyp
     assert {path.name for path in config.paths().shards(NAME).iterdir()} == {"lease"}
     record = config.paths().tables()
     geometry = record.with_name("geometry")
-    geometry.write_text("1000")
-    row = {"uri": "file:///geometry", "path": geometry.name, "size": 4, "sha256": sha256(geometry)}
-    write_json(record, {"geometry": row})
+    for text in ("wide", "1000"):
+        geometry.write_text(text)
+        row = {"uri": "file:///geometry", "path": geometry.name, "size": 4, "sha256": sha256(geometry)}
+        write_json(record, {"geometry": row})
+        if text == "wide":
+            with pytest.raises(FormatError, match="the table geometry is wrong, give another .* `results`"):
+                split(config, resources={"split": JobResources(cpus=workers)})
     split(config, resources={"split": JobResources(cpus=workers)})
     (events,) = events_in(config, "train", HITS)
     assert events.items[:, 0].min() > 900
