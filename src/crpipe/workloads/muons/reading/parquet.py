@@ -161,14 +161,16 @@ class Bundles:
             self._columns(path, file)
             groups = [file.metadata.row_group(group) for group in range(file.num_row_groups)]
             self._note(file.schema_arrow)
+            by_arrow = file.metadata.created_by.startswith("parquet-cpp-arrow")
             leaves = [
                 (column.num_values, column.statistics)
                 for column in (muon_column(group) for group in groups if group.num_rows)
             ]
         has_counts = all(statistics is not None and statistics.has_null_count for _, statistics in leaves)
-        if has_counts and not self.zeros_for_none:
-            values = sum(count - statistics.null_count for count, statistics in leaves)
-            muons, left = divmod(values, len(self.muon))
+        nulls = sum(statistics.null_count for _, statistics in leaves) if has_counts else 0
+        # Polars before version 2 counts no empty event as a null: without any there may be many.
+        if has_counts and (nulls or by_arrow) and not self.zeros_for_none:
+            muons, left = divmod(sum(count for count, _ in leaves) - nulls, len(self.muon))
             if not left:  # else the row that is wrong is named where it is read
                 return sum(footer.num_rows for footer in groups), muons
         read = [(len(events), len(events.items)) for events in self.rows(path, tables)]

@@ -5,10 +5,12 @@ Types that Python writes by itself are read where no value is lost, and said onc
 
 import re
 from itertools import pairwise, permutations
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -85,6 +87,22 @@ def test_totals_without_statistics(tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(nested(*make_events(MULTIPLICITY)), path, write_statistics=False)
     assert READERS["bundles"].totals(path) == (len(MULTIPLICITY), sum(MULTIPLICITY))
+
+
+def test_totals_where_empty_events_are_no_nulls(tmp_path, monkeypatch):
+    """So polars counted before version 2: three of them would be one muon more."""
+    path, plain = tmp_path / "a.parquet", parquet.muon_column
+    pl.from_arrow(nested(*make_events([0, 3, 0, 1, 0]))).write_parquet(path)
+
+    def without_nulls(footer):
+        leaf = plain(footer)
+        statistics = SimpleNamespace(has_null_count=True, null_count=0)
+        return SimpleNamespace(
+            num_values=leaf.num_values, physical_type=leaf.physical_type, statistics=statistics
+        )
+
+    monkeypatch.setattr(parquet, "muon_column", without_nulls)
+    assert READERS["bundles"].totals(path) == (5, 4)
 
 
 def test_other_kinds_of_lists_are_lists_too(tmp_path):
