@@ -33,7 +33,7 @@ BUDGET = {
     "loading": (5, 1115),
     "report": (23, 5740),
     "train": (22, 4810),
-    "inference": (15, 3235),
+    "inference": (15, 3249),
     "statistics": (6, 880),
     "check": (7, 1680),
     "packs": (6, 1405),
