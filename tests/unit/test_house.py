@@ -39,7 +39,7 @@ BUDGET = {
     "packs": (6, 1405),
     "setup": (6, 1605),
     "author": (2, 460),
-    "workloads": (74, 15505),
+    "workloads": (74, 15507),
     "workflow": (11, 2440),
     "cli": (9, 2785),
     "api": (2, 510),
