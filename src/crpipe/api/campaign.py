@@ -136,6 +136,8 @@ class CampaignRun:
         """Load a trained model: of the latest checkpoint, the ``best`` one, a LINK, LINK.best, or a file.
 
         device: cpu, cuda, or auto (a GPU when there is one). torch is imported here, which takes seconds.
+        Options that may change after the training, such as ``model.rotations``, have the values of the
+        configuration that the campaign was opened with; without one their defaults.
 
         Raise CheckpointError when there is no such checkpoint or it is damaged; also when it names a workload
         of a package that declares none, unless the campaign was opened with its configuration.

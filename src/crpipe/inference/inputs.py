@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from crpipe.campaign.records import Tables
 
 _ROWS = 1 << 16
+_DIGITS = pa.decimal128(38, 9)  # of a whole number in CSV, of 64 bits; 7.0 is one, 7.5 is named
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +179,7 @@ def _raw_rows(path: Path, raw: RawInput) -> Iterator[Events]:
 
 def _flat_rows(path: Path, names: list[str], required: RequiredColumns) -> Iterator[Events]:
     row = 0
-    for batch in _batches(path, names):
+    for batch in _batches(path, names, required):
         yield _as_events(path, row, batch, required)
         row += len(batch)
 
@@ -214,10 +215,13 @@ def _as_events(name: Path | str, row: int, rows: pa.RecordBatch, required: Requi
     return _without_items(columns, rows.num_rows)
 
 
-def _batches(path: Path, names: list[str]) -> Iterator[pa.RecordBatch]:
+def _batches(path: Path, names: list[str], required: RequiredColumns) -> Iterator[pa.RecordBatch]:
+    floats = {field.name for field in required.fields if np.dtype(field.dtype).kind == "f"}
     try:
         if path.suffix == ".csv":
-            convert = pyarrow.csv.ConvertOptions(include_columns=names)
+            # The first rows would decide whether a column is of integers, and no integer is larger than 2^63.
+            types = {name: pa.float64() if name in floats else _DIGITS for name in names}
+            convert = pyarrow.csv.ConvertOptions(include_columns=names, column_types=types)
             with pyarrow.csv.open_csv(path, convert_options=convert) as rows:
                 yield from rows
         else:
@@ -241,7 +245,7 @@ def _values(path: Path | str, row: int, name: str, column: pa.Array, kind: np.dt
     if column.null_count:
         gap = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
         raise FormatError(f"{path}: row {row + gap}: {name} is missing")
-    raw = column.to_numpy(zero_copy_only=False)
+    raw = _exact(column, kind).to_numpy(zero_copy_only=False)
     try:
         with np.errstate(invalid="ignore", over="ignore"):
             values: NDArray[Any] = raw.astype(kind)
@@ -253,6 +257,16 @@ def _values(path: Path | str, row: int, name: str, column: pa.Array, kind: np.dt
             f"{path}: row {row + wrong}: {name} is {raw[wrong]}, expected a whole number in {kind}"
         )
     return values
+
+
+def _exact(column: pa.Array, kind: np.dtype[Any]) -> pa.Array:
+    """Return decimals in a type of integers; as floats where one of them does not fit."""
+    if not pa.types.is_decimal(column.type):
+        return column
+    try:
+        return column.cast(pa.from_numpy_dtype(kind))
+    except pa.ArrowInvalid:
+        return column.cast(pa.float64())
 
 
 def _without_items(columns: dict[str, NDArray[Any]], count: int) -> Events:

@@ -215,6 +215,30 @@ def test_a_csv_table_gives_the_same(checkpoint, flat, tmp_path):
     assert run(checkpoint, tmp_path / "primaries.csv", tmp_path / "second.parquet").equals(first)
 
 
+def test_no_row_of_a_csv_table_changes_how_the_others_are_read(checkpoint, columns, tmp_path):
+    count = 30_000  # more than pyarrow looks at to choose types
+    whole = {name: np.repeat(values[:1], count) for name, values in columns.items()}
+    whole["primary_major_id"] = np.full(count, 2**63 + 12345, np.uint64)
+    whole["primary_minor_id"] = np.arange(count, dtype=np.uint64)
+    whole["depth_m"] = np.where(np.arange(count) < count - 1, 1000, 1018.25).astype(np.float32)
+    pyarrow.csv.write_csv(pa.table(whole), tmp_path / "primaries.csv")
+    table = run(checkpoint, tmp_path / "primaries.csv", tmp_path / "out.parquet", "0")
+    assert table["primary_major_id"].to_pylist() == [2**63 + 12345] * count
+    assert [row[3] for row in table["primary"].to_pylist()] == whole["depth_m"].tolist()
+
+
+@pytest.mark.parametrize("value", ["-1", "7.5", "1e25"])
+def test_whole_numbers_in_csv_may_have_a_point_but_no_fraction(checkpoint, tmp_path, value):
+    path, names = tmp_path / "primaries.csv", "primary_major_id,primary_minor_id,multiplicity,"
+    names += ",".join(field.name for field in PRIMARY)
+    path.write_text(f"{names}\n1.000000e+00,1e19,3.0,1e5,0,1,1500\n")
+    table = run(checkpoint, path, tmp_path / "out.parquet")
+    assert (table["primary_minor_id"].to_pylist(), lengths(table)) == ([10**19], [3])
+    path.write_text(f"{names}\n1,{value},3,1e5,0,1,1500\n")
+    with pytest.raises(FormatError, match="row 0: primary_minor_id is .*, expected a whole number in uint64"):
+        run(checkpoint, path, tmp_path / "out.parquet")
+
+
 def test_an_interrupted_generation_continues_and_ends_the_same(checkpoint, flat, tmp_path, monkeypatch):
     monkeypatch.setattr(output_file, "BLOCKS_PER_PART", 1)
     whole, cut = tmp_path / "whole.parquet", tmp_path / "cut.parquet"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from matplotlib.ticker import NullFormatter
 
 from crpipe.report import figure_style as style
 from crpipe.workloads.common.binned import rows_in_bins, wide_cuts
@@ -271,6 +272,8 @@ def _log_axis(axis: Axes, values: Floats) -> None:
     low, high = axis.get_xlim()
     if high < 50 * low:
         set_decimal_ticks(axis, "x", (low, high), (1, 2, 5))
+    else:
+        axis.xaxis.set_minor_formatter(NullFormatter())  # matplotlib names some up to four decades
 
 
 def _angle_axis(axis: Axes, which: str, lowest: float = _FINEST) -> None:

@@ -9,6 +9,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from matplotlib.patches import StepPatch
 from matplotlib.ticker import NullFormatter
 
 from crpipe.events.layout import WEIGHT
@@ -365,9 +366,10 @@ def _log_log(axis: Axes, title: str = "") -> None:
 
 
 def _focus(axes: list[Axes]) -> None:
-    """End a shared logarithmic axis near the points: an error bar that reaches to 0 has no end."""
+    """End a shared logarithmic axis near points and steps: an error bar that reaches to 0 has no end."""
     lines = [np.asarray(line.get_ydata(), np.float64) for axis in axes for line in axis.get_lines()]
-    values = np.concatenate([*lines, []])
+    steps = [patch.get_data()[0] for axis in axes for patch in axis.patches if isinstance(patch, StepPatch)]
+    values = np.concatenate([*lines, *steps, []])
     values = values[np.isfinite(values) & (values > 0)]
     if values.size and axes[0].get_yscale() == "log":
         axes[0].set_ylim(max(values.min(), _SHOWN_DECADES * values.max()) / 2, 3 * values.max())

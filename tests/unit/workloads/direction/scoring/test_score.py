@@ -5,6 +5,7 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
+from crpipe.report import figure_style as style
 from crpipe.workloads.direction.layout import unit_vectors
 from crpipe.workloads.direction.scoring import metrics, score
 from measured import measured
@@ -77,6 +78,22 @@ def test_events_that_are_all_alike_are_plotted_too(judged, tmp_path):
     for column in (*truth.columns.values(), *prediction.values(), truth.multiplicity):
         column[:] = column[0]
     assert len(score.draw_all(truth, prediction, tmp_path)) == len(LABELS)
+
+
+@pytest.mark.parametrize("decades", [1.0, 1.75, 3.5])
+def test_few_values_of_a_condition_are_named_on_its_axis(judged, decades):
+    truth, prediction = judged(300)
+    true = unit_vectors(truth.columns["azimuth"], truth.columns["zenith"])
+    network = score._directions("network", score._NETWORK, true, prediction, "")
+    energy = 10 ** np.linspace(2.1, 2.1 + decades, 300)
+    with style.style():
+        figure = score.dependence([network], {"energy [GeV]": energy})
+        figure.canvas.draw()
+    (axis,) = figure.axes
+    low, high = axis.get_xlim()
+    ticks = [*axis.get_xticklabels(), *axis.get_xticklabels(minor=True)]
+    named = [tick for tick in ticks if tick.get_text() and low <= tick.get_position()[0] <= high]
+    assert 1 <= len(named) <= 5
 
 
 def test_quantiles_in_bins_are_those_of_the_events_inside():

@@ -93,6 +93,19 @@ def test_panels_say_how_well_the_histograms_agree(toy, tmp_path):
     assert sum(",generated," in row for row in rows) == 3 * 24
 
 
+@pytest.mark.parametrize("stretch", [0.05, 20.0])
+@pytest.mark.parametrize("plot", [score.multiplicity, score.multiplicity_energy])
+def test_panels_show_all_of_the_real_histogram_however_far_off_the_generated_one_is(toy, plot, stretch):
+    with style.style():
+        figure = plot(toy(seed=1), toy(seed=2, stretch=stretch))
+    axes = figure.axes[: len(figure.axes) // 2]
+    steps = [axis.patches[0].get_data().values for axis in axes]
+    real = np.concatenate([values[values > 0] for values in steps])
+    low, high = axes[0].get_ylim()
+    assert low < real.min()
+    assert high > real.max()
+
+
 def test_classifiers_are_named_as_their_metrics_and_show_the_floor(toy, tmp_path):
     real, generated = toy(seed=1), toy(seed=2)
     with style.style(), figures_of(FigureContext(floor={"auc_full": 0.512, "auc_full_error": 0.007})):
