@@ -1,14 +1,26 @@
 """`python -m crpipe` is `crpipe`: what torchrun starts."""
 
 import gc
+import os
 import sys
 
 _DISK = 74  # as crpipe.core.errors has it
 _INTERRUPTED = 130  # as a shell reports a program that SIGINT ended
 
 
+def use_utf8() -> None:
+    """Start this command again in Python's UTF-8 mode where the locale has another encoding.
+
+    Configurations, pages and reports are in UTF-8 on every machine; latin-1 has no sign for half of a bar.
+    """
+    if sys.getfilesystemencoding() != "utf-8":
+        os.environ["PYTHONUTF8"] = "1"  # of the processes that this one starts
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])  # noqa: S606 - no shell is wanted
+
+
 def main() -> None:
     """Run the command line; Ctrl-C while its libraries are imported ends it in silence."""
+    use_utf8()
     try:
         # Imported here: most of the time before the first line of output is spent on it.
         from crpipe.cli import importing  # noqa: PLC0415

@@ -138,6 +138,23 @@ def test_the_workflow_reads_the_files_that_the_verbs_read(begun, variable, words
     assert f"runs/{'night' if 'night.yaml' in files else 'tiny'}/ranges/{RANGES[0]}.json" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        (b"# run: night\n", 0, "train_all"),
+        ("# für die Nacht\n".encode("latin-1"), 2, "crpipe: night.yaml: not valid YAML: 'utf-8' codec"),
+        (b"run: night\n\tseed: 2\n", 2, "crpipe: night.yaml: not valid YAML: line 2, column 1: "),
+    ],
+)
+def test_a_file_without_keys_changes_nothing_and_one_that_is_no_yaml_is_named(begun, text, code, said):
+    (begun.folder / "night.yaml").write_bytes(text)
+    words = [BIN / "snakemake", "--dry-run", "train_all"]
+    done = begun.process(*words, CRPIPE_CONFIG="config/tiny.yaml:night.yaml")
+    assert done.returncode == code
+    assert said in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
 def test_a_wrong_key_stops_before_any_job_with_one_line(begun):
     (begun.folder / "config" / "tiny.yaml").write_text("source: {look_ahed: 3}")
     done = begun.snakemake("--dry-run", check=False)

@@ -24,11 +24,11 @@ DIALECT = re.compile(r"(Give|Say|Spell|Let|Tell|Take note)\b|Make\b.*\bagain\b")
 EMPTY_NAMES = frozenset(("found", "made", "told", "own", "place"))
 # Modules and lines of each room, at most; a commit that needs more says for what. The aim is 38,000 lines.
 BUDGET = {
-    "core": (12, 2760),
+    "core": (12, 2765),
     "config": (8, 1700),
     "events": (12, 1980),
     "campaign": (13, 2830),
-    "source": (28, 6790),
+    "source": (28, 6795),
     "split": (14, 3575),
     "loading": (5, 1115),
     "report": (23, 5740),

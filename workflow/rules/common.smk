@@ -21,6 +21,7 @@ from crpipe.cli.terminal import Terminal
 from crpipe.campaign import claims
 from crpipe.config.files import config_files, relative
 from crpipe.config.loading import load_config
+from crpipe.config.yaml_text import read_yaml
 from crpipe.core.errors import CrpipeError
 from crpipe.core.causes import MachineWatch
 from crpipe.source.counting import check_source, ensure_counted
@@ -163,8 +164,10 @@ def tell_nodes_the_ranges():
 ignore_file_times()
 
 # Files of --configfile, else of CRPIPE_CONFIG, else crpipe.yaml; each over config/config.yaml.
+# Snakemake refuses a file without keys, and does not name one that is no YAML.
 with refusing():
-    FILES = relative(config_files(workflow.overwrite_configfiles), Path.cwd())
+    NAMED = relative(config_files(workflow.overwrite_configfiles), Path.cwd())
+    FILES = [file for file in NAMED if read_yaml(file)]
 for file in FILES:
 
     configfile: file

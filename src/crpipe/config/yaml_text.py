@@ -39,7 +39,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """Read a file of keys with values; raise ConfigError, with line and column, where it is none."""
     text = ""
     try:
-        text = retry_io(path.read_text)
+        text = retry_io(lambda: path.read_text("utf-8"))
         tree = yaml.load(text, _OneOfEach) or {}  # noqa: S506 - a SafeLoader
     except OSError as error:
         refuse_machine_error(error, path, OF_PROGRAMS)

@@ -48,6 +48,10 @@ _FULL = "free some space"
 _SERVER = "the file server does not answer: see whether it is there"
 _DEVICE = "the disk or its file server failed: see `dmesg`, or ask whoever runs it"
 _LIMIT = "raise the limit (ulimit -n), or run fewer jobs on this machine"
+_THREADS = (
+    "no process or thread can be started, too many or too little memory: raise the limit (ulimit -u, "
+    "ulimit -v, or that of the container), or run fewer jobs on this machine"
+)
 _DENIED = (
     "permission denied: make it writable, or readable, for you (its owner: chmod -R u+rwX,g+rwX; for what is "
     "made from now on: umask 002)"
@@ -57,7 +61,7 @@ _TAKEN = "a file is where a directory is needed: move it away"
 
 MEANINGS = {
     errno.EINTR: Meaning("soon", "interrupted"),
-    errno.EAGAIN: Meaning("soon", "the file system asks to try again"),
+    errno.EAGAIN: Meaning("soon", f"the file system asks to try again, or {_THREADS}"),
     errno.EBUSY: Meaning("soon", "in use"),
     errno.ETXTBSY: Meaning("soon", "in use"),
     errno.ESTALE: Meaning("soon", "the file server forgot the open file, or another host replaced it"),
@@ -126,6 +130,7 @@ _MEMORY = re.compile(
     r"malloc of size|realloc of size",
     re.IGNORECASE,
 )
+_NO_THREAD = re.compile("can't start new thread|[Ff]ailed to launch worker thread")  # Python; Arrow
 _ASKED = re.compile(r"(?:size|allocate) (\d+(?:\.\d+)?)(?: ([KMGTPE])iB)?")
 _UNITS = "KMGTPE"
 # More bytes at once than any event has, of a file of this size: such a length was read from wrong bytes.
@@ -171,6 +176,8 @@ def machine_error(
         if isinstance(error, MachineError):
             return error
         number = number_of(error)
+        if not number and _NO_THREAD.search(str(error)):
+            return MachineError(f"{path or 'this job'}: {_THREADS}, then run the same command again")
         if not number and lacks_memory(error, path):
             return _no_memory(error, path)
         if number and number not in leave:

@@ -16,6 +16,7 @@ from urllib.parse import unquote
 
 from crpipe.campaign.raw_files import Entry, ListedChecksum
 from crpipe.core import checksums
+from crpipe.core.causes import OF_FORM, refuse_machine_error
 from crpipe.core.errors import ConfigError
 from crpipe.source.uris import RANGE, WEB, SourceOptions, host_and_path
 
@@ -203,6 +204,7 @@ def _parquet(path: Path) -> Iterator[Mapping[str, object]]:
     try:
         yield from pq.read_table(path).to_pylist()
     except pa.ArrowException as error:
+        refuse_machine_error(error, path, OF_FORM)
         raise ConfigError(f"source.checksums: {path} is no Parquet file ({error}); name a list") from error
 
 

@@ -31,6 +31,7 @@ from crpipe.source.uris import (
     SourceOptions,
     host_and_path,
     scheme_of,
+    written_path,
 )
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def check_table_uris(uris: Mapping[str, str]) -> None:
                 raise ConfigError(
                     f"{key}: {uri}: write synthetic:// alone; source.simulator writes the table"
                 )
-        elif (WILDCARDS | set("{}")) & set(host_and_path(uri, key)[1]):
+        elif (WILDCARDS | set("{}")) & set(written_path(uri, key)):
             raise ConfigError(f"{key}: {uri}: names one file; a pattern or a placeholder cannot be used here")
 
 

@@ -93,6 +93,12 @@ def host_and_path(uri: str, key: str = "source.uri") -> tuple[str, str]:
     return host, "/" + unquote(path)
 
 
+def written_path(uri: str, key: str = "source.uri") -> str:
+    """Return the path that a person wrote; the working directory's own name may hold any character."""
+    path = host_and_path(uri, key)[1]
+    return path if "://" in uri else f"/{uri}"
+
+
 # Section ``source`` as plain values: how files are asked for, and which of them make up a range.
 #
 # ``{range}`` is replaced by the name of a range, ``{number}`` by a file number. Without either, the files
@@ -238,8 +244,7 @@ class SourcePattern:
         return Kind.RANGE_LISTS if placeholders else Kind.FLAT_LIST
 
     def _check_folder(self) -> None:
-        path = host_and_path(self.uri)[1]
-        folder, _, name = path.rpartition("/")
+        folder, _, name = written_path(self.uri).rpartition("/")
         if self.uri.endswith("/") or not name:
             raise ConfigError(
                 f"source.uri: {self.uri} ends in a directory; add a file pattern such as *.parquet"

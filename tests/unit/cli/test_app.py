@@ -232,6 +232,18 @@ def test_looking_needs_neither_torch_nor_a_campaign(tmp_path, verb):
 
 
 @pytest.mark.parametrize(
+    ("verb", "text"), [(["status"], "\nprogress    ░"), (["config", "default"], "\nresults: für\n")]
+)
+def test_text_is_in_utf8_whatever_the_locale(tmp_path, verb, text):
+    (tmp_path / "crpipe.yaml").write_text("results: für\n", encoding="utf-8")
+    other = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}  # ascii, as others have latin-1
+    words = [sys.executable, "-m", "crpipe", *SMALL, *verb]
+    done = subprocess.run(words, cwd=tmp_path, env=os.environ | other, capture_output=True, check=False)
+    assert done.returncode == 0
+    assert text in done.stdout.decode()
+
+
+@pytest.mark.parametrize(
     ("library", "words"), [("typer", ["--version"]), ("pyarrow", ["inspect", "x.parquet"])]
 )
 def test_an_interruption_while_libraries_are_imported_prints_no_traceback(tmp_path, library, words):

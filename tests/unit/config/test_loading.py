@@ -191,7 +191,7 @@ def test_a_file_that_the_machine_cannot_read_is_no_wrong_configuration(tmp_path,
     """It was: exit code 2 ended `--keep-trying`, with the advice to name another file."""
     path = write(tmp_path, "config.yaml", "run: a\n")
 
-    def read_text(self):
+    def read_text(self, _):
         raise OSError(number, os.strerror(number), str(self))
 
     monkeypatch.setattr(Path, "read_text", read_text)

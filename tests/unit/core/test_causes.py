@@ -78,6 +78,21 @@ def test_too_little_memory_is_the_machines(error):
 @pytest.mark.parametrize(
     "error",
     [
+        RuntimeError("can't start new thread"),
+        pa.ArrowException("Unknown error: Failed to launch worker thread: Resource temporarily unavailable"),
+    ],
+)
+def test_too_few_threads_are_the_machines(error):
+    found = machine_error(error, "/data/a")
+    assert re.match("/data/a: no process or thread can be started, .*run the same command again$", str(found))
+    assert errors.exit_code_is_retryable(found.exit_code)
+    with pytest.raises(MachineError), plugin_errors("the workload failed"):
+        raise error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
         ValueError("not a Parquet file"),
         pa.ArrowInvalid("Parquet magic bytes not found in footer"),
         OSError("Unexpected end of stream"),  # as pyarrow says it of wrong bytes

@@ -2,6 +2,7 @@
 
 import csv
 import hashlib
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -9,7 +10,7 @@ import pytest
 
 from crpipe.campaign.raw_files import Entry
 from crpipe.core import checksums
-from crpipe.core.errors import ConfigError, TransferError
+from crpipe.core.errors import ConfigError, HostMemoryError, TransferError
 from crpipe.core.text import NullProgress
 from crpipe.source.checksum_lists import ChecksumList
 from opened import opened, staged
@@ -133,6 +134,14 @@ def test_a_bad_list_is_one_sentence(tmp_path, name, text, message):
         ChecksumList.read(tmp_path / name)
     with pytest.raises(ConfigError, match=r"absent cannot be read \(No such file"):
         ChecksumList.read(tmp_path / "absent")
+
+
+def test_a_table_that_the_machine_cannot_read_is_not_called_another_format(tmp_path, monkeypatch):
+    (tmp_path / "t.parquet").write_text("text")
+    too_little = pa.ArrowMemoryError("malloc of size 4000 failed")
+    monkeypatch.setattr(pq, "read_table", Mock(side_effect=too_little))
+    with pytest.raises(HostMemoryError):
+        ChecksumList.read(tmp_path / "t.parquet")
 
 
 def test_the_longest_name_that_fits_is_a_file_s(tmp_path):

@@ -6,7 +6,9 @@ from crpipe.campaign.raw_files import Entry, read_manifest
 from crpipe.core.errors import ConfigError, ListingError
 from crpipe.core.text import NullProgress
 from crpipe.source import range_files
+from crpipe.source.side_tables import check_table_uris
 from crpipe.source.stage import stage_range
+from crpipe.source.uris import SourcePattern
 from opened import listed, opened
 from told import Told
 
@@ -141,6 +143,17 @@ def test_a_wrong_list_of_files_is_an_error(configure, name, tmp_path, text, mess
 def test_an_impossible_uri_is_an_error(configure, name, uri, message):
     with pytest.raises(ConfigError, match=message):
         listed(configure(uri=uri), name)
+
+
+@pytest.mark.parametrize(
+    "uri", ["raw/{range}/*.bin", "raw/**/*.bin", "**/*.bin", "*.bin", "raw/part_{number}.bin"]
+)
+def test_characters_of_the_working_directory_are_no_pattern_of_a_relative_uri(tmp_path, monkeypatch, uri):
+    folder = tmp_path / "muons [old] * {number} {x}"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    assert SourcePattern(uri).whole().folder.startswith(str(folder))
+    check_table_uris({"geometry": "raw/geometry.csv"})
 
 
 @pytest.mark.parametrize(
