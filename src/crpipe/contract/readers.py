@@ -117,7 +117,8 @@ def a_truncated_file_is_refused_by_its_name(case: Case) -> None:
     cuts = _CUTS if b"\0" in content else (0.0,)
     for left in cuts:
         cut = case.scratch() / whole.name
-        cut.write_bytes(content[: int(left * len(content))])
+        # Records of one size have no length either: an odd number of bytes ends within one of them.
+        cut.write_bytes(content[: int(left * len(content)) | bool(left)])
         _refuse_cut(case.reader(), cut, left)
 
 

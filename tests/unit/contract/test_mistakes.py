@@ -3,9 +3,11 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import small_lab
+from crpipe.author import Field, Layout, Reader
 from crpipe.config.loading import validate
 from crpipe.contract.cases import CHECKS, Case, NotChecked
 from crpipe.contract.checks import (
@@ -323,6 +325,29 @@ def sentence_of(case, check):
 def test_the_small_package_keeps_the_contract():
     case = case_of("small_lab")
     assert [text for check in CHECKS if (text := sentence_of(case, check.run))] == []
+
+
+class Records(Reader):
+    layout = Layout(
+        "hits", (Field("n", "uint32", "", 0, 9, ""),), (Field("x", "float32", "", 0, 9, ""),), ("n",)
+    )
+    record = np.dtype([("n", "<u4"), ("x", "<f4")])
+
+    def rows(self, path, tables):
+        if not path.stat().st_size or path.stat().st_size % self.record.itemsize:
+            raise ValueError("not a whole number of records")
+        found = np.fromfile(path, self.record)
+        yield self.block(np.ones(len(found)), {"n": found["n"]}, {"x": found["x"]})
+
+    def totals(self, path, tables):
+        return (sum(len(block) for block in self.rows(path, tables)),) * 2
+
+
+def test_records_of_one_size_have_no_length_that_a_cut_between_two_of_them_could_contradict(tmp_path):
+    path = tmp_path / "hits.dat"
+    np.zeros(20, Records.record).tofile(path)
+    case = Case(validate({"run": "records", "source": {"reader": f"{__name__}:Records"}}), [path])
+    readers.a_truncated_file_is_refused_by_its_name(case)
 
 
 @pytest.mark.parametrize("name", MISTAKES)
