@@ -32,7 +32,7 @@ BUDGET = {
     "split": (14, 3570),
     "loading": (5, 1115),
     "report": (23, 5740),
-    "train": (22, 4810),
+    "train": (22, 4835),
     "inference": (15, 3235),
     "statistics": (6, 880),
     "check": (7, 1680),
@@ -43,7 +43,7 @@ BUDGET = {
     "workflow": (11, 2440),
     "cli": (9, 2785),
     "api": (2, 510),
-    "contract": (12, 1935),
+    "contract": (12, 1945),
 }
 
 

@@ -16,7 +16,7 @@ from crpipe.contract.readers import refuse_unknown_option, same_events
 from crpipe.core.errors import ConfigError, PluginError
 from crpipe.inference.members import unused_members
 from crpipe.setup.compatibility import check_fit
-from crpipe.train.answers import collated, refuse
+from crpipe.train.answers import collated, refuse, sizes_of
 
 if TYPE_CHECKING:
     from crpipe.train.workload import Batch
@@ -65,7 +65,7 @@ def size_is_a_number_for_each_event_alone(case: Case) -> None:
     """[N] whole numbers, which do not depend on the other events."""
     workload, events = case.workload(), case.events
     method = f"{case.plugin(KIND)}.size"
-    size = workload.size(events)
+    size = sizes_of(workload, events)
     if not isinstance(size, np.ndarray) or size.shape != (len(events),) or size.dtype.kind not in "iu":
         refuse(
             method,
@@ -75,7 +75,7 @@ def size_is_a_number_for_each_event_alone(case: Case) -> None:
     if size.min() < 0:
         refuse(method, "numbers of at least 0", f"{size.min()}")
     mixed = np.arange(len(events))[::-2]
-    if not np.array_equal(workload.size(events.take(mixed)), size[mixed]):
+    if not np.array_equal(sizes_of(workload, events.take(mixed)), size[mixed]):
         refuse(method, "the same size in any batch", "another one among other events")
 
 

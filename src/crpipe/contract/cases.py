@@ -19,12 +19,13 @@ import yaml
 from crpipe.campaign.readers import CheckedReader, ReaderChoice
 from crpipe.campaign.simulators import Simulator, file_names, open_simulator, written_tables
 from crpipe.config.loading import Config, read_tree, validate
-from crpipe.core.errors import ConfigError
+from crpipe.core.causes import plugin_errors
+from crpipe.core.errors import ConfigError, CrpipeError
 from crpipe.events.batch import Events, concatenate
 from crpipe.events.histograms import count_columns
 from crpipe.inference.checkpoints import LoadedModel
 from crpipe.inference.inputs import RawInput
-from crpipe.train.answers import collated
+from crpipe.train.answers import collated, model_of
 from crpipe.train.workload import Batch, Fits, Workload, give_histograms, open_workload, with_weights
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ WEIGHTS = "contract_weight"  # event column of the contract's own weights, where
 _SHIPPED = "contract.yaml"  # what all cases of a workload share, and the cases
 
 
-class NotChecked(Exception):  # noqa: N818 - no error
+class NotChecked(CrpipeError):  # noqa: N818 - no error
     """Says why a check has nothing to look at in a case."""
 
 
@@ -68,6 +69,11 @@ class Check:
     def name(self) -> str:
         """The law in words."""
         return self.run.__name__
+
+    def __call__(self, case: Case) -> None:
+        """Check a case; what a plug-in raises becomes a PluginError."""
+        with plugin_errors(f"{case.plugin(self.kind)} failed"):
+            self.run(case)
 
 
 CHECKS: list[Check] = []
@@ -150,7 +156,7 @@ class Case:
         """Return a workload with fresh weights and its fit, in the form of a trained one in the engine."""
         workload = self.workload()
         torch.manual_seed(seed)
-        model = workload.model().eval()
+        model = model_of(workload).eval()
         with torch.no_grad():  # many a layer begins with zeros, behind which nothing would be seen
             for weight in model.parameters():
                 weight.add_(0.02 * torch.randn(weight.shape))

@@ -12,7 +12,7 @@ import torch
 
 from crpipe.contract.cases import Case, check, skip
 from crpipe.loading.microbatch import micro_batches
-from crpipe.train.answers import loss_name, loss_of, phases_of, refuse
+from crpipe.train.answers import loss_name, loss_of, params_of, phases_of, refuse, sizes_of
 from crpipe.train.ranks import World
 from crpipe.train.workload import Metrics, OptimizerSpec, Phase, Workload
 
@@ -79,7 +79,7 @@ class Trial:
 
     def gradient(self, phase: Phase, events: Events, parts: Sequence[NDArray[Any]], draw: int) -> Tensor:
         """Compute the gradient of a phase's parameters, flat, with each part on a rank of its own."""
-        params = [each for each in phase.params(self.model) if each.requires_grad]
+        params = [each for each in params_of(phase, self.model) if each.requires_grad]
         world = _RanksInTurn(0, len(parts), torch.device("cpu"), [])
         for rank, part in enumerate(parts):
             self.model.zero_grad(set_to_none=True)
@@ -144,7 +144,7 @@ def every_parameter_is_in_a_phase(case: Case) -> None:
     places = {id(parameter): name for name, parameter in named.items()}
     trained: set[int] = set()
     for phase in trial.phases:
-        of_phase = {id(parameter) for parameter in phase.params(trial.model)}
+        of_phase = {id(parameter) for parameter in params_of(phase, trial.model)}
         if not of_phase:
             refuse(f"{case.plugin(KIND)}.phases", f"parameters in phase {phase.name}", "none")
         if not of_phase <= places.keys():
@@ -212,7 +212,7 @@ def a_loss_changes_no_batch(case: Case) -> None:
 def a_loss_is_the_weighted_sum_of_its_micro_batches(case: Case) -> None:
     """A mean over events: a batch larger than load.max_items is cut, and ranks share it."""
     trial, events = Trial.of(case), case.events
-    size = trial.workload.size(events)
+    size = sizes_of(trial.workload, events)
     parts = micro_batches(size, max(1, -(-int(size.sum()) // _MICRO)))
     if len(parts) == 1:
         parts = np.array_split(np.arange(len(events)), min(_MICRO, len(events)))
@@ -304,7 +304,7 @@ def _finite_gradients(case: Case, precision: str) -> None:
     trial.model.train()
     reached: set[str] = set()
     for phase in trial.phases:
-        of_phase = {id(parameter) for parameter in phase.params(trial.model)}
+        of_phase = {id(parameter) for parameter in params_of(phase, trial.model)}
         for what, events in _small_batches(case):
             trial.model.zero_grad(set_to_none=True)
             with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
@@ -323,7 +323,7 @@ def _finite_gradients(case: Case, precision: str) -> None:
                     refuse(
                         trial.named(phase), f"finite gradients of {what} in {precision}", f"others of {name}"
                     )
-    trained = {id(each) for phase in trial.phases for each in phase.params(trial.model)}
+    trained = {id(each) for phase in trial.phases for each in params_of(phase, trial.model)}
     named = {name: each for name, each in trial.model.named_parameters() if id(each) in trained}
     left = [name for name, each in named.items() if each.requires_grad and name not in reached]
     if left:

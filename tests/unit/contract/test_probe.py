@@ -69,6 +69,26 @@ MISTAKES = {
         'return {"bia": float(',
         r"score: expected a finite bias, which `metrics` declares, found bia; did you mean bias\?",
     ),
+    "a model that fails": (
+        "hidden = self.options.hidden",
+        "hidden = self.options.hiden",
+        r"train.workload: .*:HitEnergy.model failed: AttributeError: .* no attribute 'hiden'",
+    ),
+    "parameters that are not there": (
+        "lambda model: model.parameters()",
+        'lambda model: model["wole"].parameters()',
+        r"phase fit: its params failed: KeyError: 'wole'",
+    ),
+    "a size that fails": (
+        "return events.multiplicity",
+        "return events.multiplicities",
+        r"HitEnergy.size failed on \d+ events.*: AttributeError: .* no attribute 'multiplicities'",
+    ),
+    "a loss that fails": (
+        '- batch["energy"]).square()',
+        '- batch["enrgy"]).square()',
+        r"HitEnergy: the loss of phase fit failed: KeyError: 'enrgy'",
+    ),
     "a figure that fails": (
         'return {"bias": float(',
         'self.new_figure()\n        return {"bias": float(',
@@ -160,7 +180,9 @@ def campaign_of(module, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["a sum", "events changed in place", "a score of another name", *DOUBTED])
+@pytest.mark.parametrize(
+    "name", ["a sum", "events changed in place", "a score of another name", "a model that fails", *DOUBTED]
+)
 def test_the_first_job_refuses_it_before_its_first_step(name, lab, tmp_path):
     right, wrong, sentence = MISTAKES[name]
     campaign = campaign_of(lab("right"), tmp_path / "campaign")
