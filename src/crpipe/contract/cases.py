@@ -17,10 +17,17 @@ import torch
 import yaml
 
 from crpipe.campaign.readers import CheckedReader, ReaderChoice
-from crpipe.campaign.simulators import Simulator, file_names, open_simulator, written_tables
+from crpipe.campaign.simulators import (
+    Simulator,
+    file_names,
+    open_simulator,
+    simulate_range,
+    written_tables,
+)
 from crpipe.config.loading import Config, read_tree, validate
 from crpipe.core.causes import plugin_errors
 from crpipe.core.errors import ConfigError, CrpipeError
+from crpipe.core.text import NullProgress
 from crpipe.events.batch import Events, concatenate
 from crpipe.events.histograms import count_columns
 from crpipe.inference.checkpoints import LoadedModel
@@ -123,6 +130,11 @@ class Case:
         """Whether there are raw files to read, besides events that were taken from elsewhere."""
         return self._taken is None or bool(self._data)
 
+    @property
+    def rejects(self) -> bool:
+        """Whether events with illegal values are left out, and no error of the reader."""
+        return self.config.split.on_bad_event == "reject"
+
     def scratch(self) -> Path:
         """Make an empty folder."""
         return Path(tempfile.mkdtemp(dir=self.folder))
@@ -199,11 +211,8 @@ class Case:
             return self._data
         if self.plugin("simulator"):
             simulator, raw = self.simulator(), self.folder / "raw"
-            raw.mkdir()
-            names = file_names(simulator, self.range)
-            for name in names:
-                simulator.write(self.range, name, self.config.seed, raw / name)
-            return tuple(raw / name for name in names)
+            simulate_range(simulator, self.range, self.config.seed, raw, NullProgress())
+            return tuple(raw / name for name in file_names(simulator, self.range))
         paths = sorted(_local(self.config.source.uri))
         if not paths:
             raise ConfigError(f"{self.name}: no raw files to try; name some with --crpipe-data FILE")
@@ -211,12 +220,13 @@ class Case:
 
     @cached_property
     def events(self) -> Events:
-        """The first events of the raw files that training would see: outliers are left out."""
+        """The first events of the raw files that training would see: no outliers, no rejected ones."""
         if self._taken is not None:
             return self._taken.events
         most, threshold = min(self.config.load.batch_size, MOST_EVENTS), self.config.split.outlier_above
         blocks: list[Events] = []
-        for block in RawInput(self.files, self._reader.reader, self.tables).blocks(most, 1 << 62):
+        raw = RawInput(self.files, self._reader.reader, self.tables, self.rejects)
+        for block in raw.blocks(most, 1 << 62):
             few = np.flatnonzero(block.multiplicity <= threshold) if not self.layout.fixed else None
             blocks.append(block if few is None else block.take(few))
             if sum(map(len, blocks)) >= most:

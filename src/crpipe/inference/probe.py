@@ -311,7 +311,8 @@ def batch_of_files(config: Config, inputs: Sequence[Path], tables: Tables, sourc
     """Read a batch of raw files; raise ConfigError when they have no event. source: their name for people."""
     reader = open_reader(config.source.reader, config.options("reader"))
     size = config.load.batch_size
-    blocks = RawInput(tuple(inputs), reader, tables).blocks(size, _NO_LIMIT)
+    raw = RawInput(tuple(inputs), reader, tables, config.split.on_bad_event == "reject")
+    blocks = raw.blocks(size, _NO_LIMIT)
     events = next(regroup(blocks, size, _NO_LIMIT), None)
     if events is None:
         raise ConfigError(f"{', '.join(map(str, inputs))}: no event to train on; name other files with --in")

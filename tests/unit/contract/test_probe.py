@@ -148,6 +148,17 @@ def test_what_passes_what_is_not_there_and_how_fast_it_trains(lab):
     assert not Path("results").exists()
 
 
+def test_events_that_the_split_will_reject_are_no_mistake_of_the_reader(lab, tmp_path):
+    energy = '"energy_gev": (10 ** rng.uniform(0, 3, count)).astype(np.float32)'
+    lab("rejected", energy, f"{energy} * (np.arange(count, dtype=np.float32) - np.float32(8.5))")
+    path = tmp_path / "crpipe.yaml"
+    _, refused = probe()
+    assert "expected energy_gev within 0 to 1e+06" in refused
+    path.write_text(f"{path.read_text()}split: {{on_bad_event: reject}}\n")
+    said, refused = probe()
+    assert (refused, "one batch from files of the simulator: 20 events" in said) == ("", True), refused
+
+
 def test_before_anything_was_trained_a_plan_measures_a_few_steps(lab, tmp_path):
     lab("rate")
     CliRunner().invoke(app, ["simulate", "0", "--out", "raw"], catch_exceptions=False)
