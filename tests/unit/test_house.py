@@ -33,17 +33,17 @@ BUDGET = {
     "loading": (5, 1115),
     "report": (23, 5740),
     "train": (22, 4835),
-    "inference": (15, 3235),
+    "inference": (15, 3245),
     "statistics": (6, 880),
     "check": (7, 1680),
     "packs": (6, 1405),
     "setup": (6, 1605),
-    "author": (2, 460),
+    "author": (2, 475),
     "workloads": (74, 15505),
     "workflow": (11, 2440),
     "cli": (9, 2785),
     "api": (2, 510),
-    "contract": (12, 1945),
+    "contract": (12, 2040),
 }
 
 

@@ -19,6 +19,8 @@ from crpipe.setup.compatibility import check_fit
 from crpipe.train.answers import collated, refuse, sizes_of
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from crpipe.train.workload import Batch
 
 KIND = "workload"
@@ -27,12 +29,19 @@ _SEED = (1, 2, 3)
 
 def same_batches(one: Batch, other: Batch) -> bool:
     """Compare two batches, byte for byte."""
-    return one.keys() == other.keys() and all(
-        value.dtype == other[name].dtype
-        and value.shape == other[name].shape
-        and value.numpy().tobytes() == other[name].numpy().tobytes()
-        for name, value in one.items()
-    )
+    return not changed_tensors(one, other)
+
+
+def changed_tensors(one: Batch, other: Batch) -> list[str]:
+    """Name the tensors that differ in a byte, or are missing on one side; NaN is equal to NaN."""
+    common = [name for name in one if name in other]
+    return [*(one.keys() ^ other.keys()), *(name for name in common if not _same(one[name], other[name]))]
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    return torch.equal(*(each.detach().reshape(-1).view(torch.uint8) for each in (one, other)))
 
 
 @check(KIND)
