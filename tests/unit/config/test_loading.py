@@ -378,6 +378,11 @@ def test_a_later_option_is_a_key_only_where_it_is_set():
     }
 
 
+def test_an_infinite_option_stays_one_where_a_configuration_is_written():
+    config = Config.model_validate({"model": {"cut": float("inf")}})
+    assert config.model_dump(mode="json")["model"] == {"cut": float("inf")}
+
+
 def test_options_of_the_workload_are_part_of_the_fingerprint():
     default = BASE.options()["hidden"]
     assert fingerprint(load_config([], [MODEL, f"model.hidden={default + 1}"])) != fingerprint(BASE)
