@@ -25,7 +25,7 @@ EMPTY_NAMES = frozenset(("found", "made", "told", "own", "place"))
 # Modules and lines of each room, at most; a commit that needs more says for what. The aim is 38,000 lines.
 BUDGET = {
     "core": (12, 2760),
-    "config": (8, 1700),
+    "config": (8, 1710),
     "events": (12, 1965),
     "campaign": (13, 2830),
     "source": (28, 6790),
