@@ -25,25 +25,25 @@ EMPTY_NAMES = frozenset(("found", "made", "told", "own", "place"))
 # Modules and lines of each room, at most; a commit that needs more says for what. The aim is 38,000 lines.
 BUDGET = {
     "core": (12, 2765),
-    "config": (8, 1700),
+    "config": (8, 1710),
     "events": (12, 1980),
     "campaign": (13, 2830),
     "source": (28, 6795),
     "split": (14, 3575),
     "loading": (5, 1115),
     "report": (23, 5740),
-    "train": (22, 4810),
-    "inference": (15, 3249),
+    "train": (22, 4835),
+    "inference": (15, 3260),
     "statistics": (6, 880),
     "check": (7, 1680),
     "packs": (6, 1405),
     "setup": (6, 1605),
-    "author": (2, 460),
+    "author": (2, 470),
     "workloads": (74, 15520),
     "workflow": (11, 2440),
     "cli": (9, 2785),
     "api": (2, 510),
-    "contract": (12, 1935),
+    "contract": (12, 2040),
 }
 
 

@@ -144,7 +144,7 @@ class BaseWorkload(ABC):
         numbers: dict[str, Measured] = {}
         if hasattr(self, "each"):
             weight = truth.columns.get(WEIGHT)
-            numbers = {name: mean(each, weight) for name, each in self.each(truth, prediction).items()}
+            numbers = {name: mean(each, weight) for name, each in _each(self, truth, prediction).items()}
         self._draw(truth, prediction, folder)
         return {**numbers, **self.measures(truth, prediction)}
 
@@ -168,7 +168,7 @@ class _Following:
 
     def validate(self: Any, model: nn.Module, events: Events, generator: torch.Generator) -> Columns:  # noqa: ARG002
         """Return the monitored values of events."""
-        values = self.each(events, self._outputs(model, events))
+        values = _each(self, events, self._outputs(model, events))
         return {name: values[name] for name in self.monitored}
 
     def multiplicities(
@@ -212,6 +212,18 @@ class _Following:
                 f"It differs from the checkpoint by at most {graph['difference']:.0e} of 1 + the value.",
             ]
         }
+
+
+def _each(workload: Any, truth: Events, predicted: Any) -> Columns:
+    """Return the values of ``each``; raise PluginError unless there is one for each event."""
+    values = {name: np.asarray(value) for name, value in workload.each(truth, predicted).items()}
+    for name, value in values.items():
+        if value.shape != (len(truth),):
+            raise PluginError(
+                f"{type(workload).__name__}.each: {name} has the shape {list(value.shape)}, expected "
+                f"[{len(truth)}]: one number for each event"
+            )
+    return values
 
 
 def _read_only(events: Events) -> Events:

@@ -35,9 +35,9 @@ FROZEN: Any = (BeforeValidator(_refuse), SkipJsonSchema())  # type: ignore[type-
 
 
 class Section(BaseModel):
-    """Base of every section: frozen, no unknown keys."""
+    """Base of every section: frozen, no unknown keys; an infinite option of a plug-in stays one in JSON."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
     @model_validator(mode="before")
     @classmethod

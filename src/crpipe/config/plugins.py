@@ -143,9 +143,10 @@ def _importing(key: str, name: str, module: str) -> Iterator[None]:
         with plugin_errors(f"{key}: {name}: {module} cannot be imported"):
             yield
     except PluginError as error:
-        moved = renamed(getattr(error.__cause__, "name", None) or "")
-        help_of = moved or "; is its package installed, or its folder in PYTHONPATH?"
-        raise ConfigError(f"{error}{help_of}") from error
+        hint = renamed(getattr(error.__cause__, "name", None) or "")
+        if not hint and isinstance(error.__cause__, ModuleNotFoundError):
+            hint = "; is its package installed, or its folder in PYTHONPATH?"
+        raise ConfigError(f"{error}{hint}") from error
 
 
 # Keys by the name that records, checkpoints and fingerprints have for them: what was begun before goes on.

@@ -36,7 +36,13 @@ Every key of [config/config.yaml](../config/config.yaml) with its value there, g
 `reader`, `simulator` and `model` are those of the classes that this file names.
 
 """
-_TYPES = {"integer": "integer", "number": "number", "string": "text", "boolean": "true or false"}
+_TYPES = {
+    "": "any value",
+    "integer": "integer",
+    "number": "number",
+    "string": "text",
+    "boolean": "true or false",
+}
 _BOUNDS = {
     "minimum": "at least",
     "exclusiveMinimum": "above",
@@ -165,16 +171,18 @@ def legal_values(schema: Schema) -> str:
         return " or ".join(legal_values(one) for one in schema["anyOf"])
     if "enum" in schema or "const" in schema:
         return "one of " + ", ".join(str(value) for value in schema.get("enum", [schema.get("const")]))
-    if "$ref" in schema or schema["type"] == "null":
+    kind = schema.get("type", "")
+    if "$ref" in schema or kind == "null":
         return "a section" if "$ref" in schema else "null"
-    if schema["type"] == "object":
-        return "mapping of names to " + legal_values(schema["additionalProperties"])
-    if schema["type"] == "array":
-        inner = schema.get("items") or schema["prefixItems"][0]
+    if kind == "object":
+        inner = schema.get("additionalProperties")
+        return "mapping of names to " + legal_values(inner if isinstance(inner, dict) else {})
+    if kind == "array":
+        inner = schema.get("items") or next(iter(schema.get("prefixItems", ())), {})
         length = f"{schema['minItems']} values, each " if "minItems" in schema else "list, each "
         return length + legal_values(inner)
     bounds = [f"{word} {_number(schema[name])}" for name, word in _BOUNDS.items() if name in schema]
-    words = PLAIN_NAME if "pattern" in schema else _TYPES[schema["type"]]  # the one pattern
+    words = PLAIN_NAME if "pattern" in schema else _TYPES[kind]  # the one pattern
     return " ".join([words, ", ".join(bounds)]).strip()
 
 

@@ -16,9 +16,11 @@ from crpipe.contract.readers import refuse_unknown_option, same_events
 from crpipe.core.errors import ConfigError, PluginError
 from crpipe.inference.members import unused_members
 from crpipe.setup.compatibility import check_fit
-from crpipe.train.answers import collated, refuse
+from crpipe.train.answers import collated, refuse, sizes_of
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from crpipe.train.workload import Batch
 
 KIND = "workload"
@@ -27,12 +29,19 @@ _SEED = (1, 2, 3)
 
 def same_batches(one: Batch, other: Batch) -> bool:
     """Compare two batches, byte for byte."""
-    return one.keys() == other.keys() and all(
-        value.dtype == other[name].dtype
-        and value.shape == other[name].shape
-        and value.numpy().tobytes() == other[name].numpy().tobytes()
-        for name, value in one.items()
-    )
+    return not changed_tensors(one, other)
+
+
+def changed_tensors(one: Batch, other: Batch) -> list[str]:
+    """Name the tensors that differ in a byte, or are missing on one side; NaN is equal to NaN."""
+    common = [name for name in one if name in other]
+    return [*(one.keys() ^ other.keys()), *(name for name in common if not _same(one[name], other[name]))]
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    return torch.equal(*(each.detach().reshape(-1).view(torch.uint8) for each in (one, other)))
 
 
 @check(KIND)
@@ -65,7 +74,7 @@ def size_is_a_number_for_each_event_alone(case: Case) -> None:
     """[N] whole numbers, which do not depend on the other events."""
     workload, events = case.workload(), case.events
     method = f"{case.plugin(KIND)}.size"
-    size = workload.size(events)
+    size = sizes_of(workload, events)
     if not isinstance(size, np.ndarray) or size.shape != (len(events),) or size.dtype.kind not in "iu":
         refuse(
             method,
@@ -75,7 +84,7 @@ def size_is_a_number_for_each_event_alone(case: Case) -> None:
     if size.min() < 0:
         refuse(method, "numbers of at least 0", f"{size.min()}")
     mixed = np.arange(len(events))[::-2]
-    if not np.array_equal(workload.size(events.take(mixed)), size[mixed]):
+    if not np.array_equal(sizes_of(workload, events.take(mixed)), size[mixed]):
         refuse(method, "the same size in any batch", "another one among other events")
 
 

@@ -17,14 +17,22 @@ import torch
 import yaml
 
 from crpipe.campaign.readers import CheckedReader, ReaderChoice
-from crpipe.campaign.simulators import Simulator, file_names, open_simulator, written_tables
+from crpipe.campaign.simulators import (
+    Simulator,
+    file_names,
+    open_simulator,
+    simulate_range,
+    written_tables,
+)
 from crpipe.config.loading import Config, read_tree, validate
-from crpipe.core.errors import ConfigError
+from crpipe.core.causes import plugin_errors
+from crpipe.core.errors import ConfigError, CrpipeError
+from crpipe.core.text import NullProgress
 from crpipe.events.batch import Events, concatenate
 from crpipe.events.histograms import count_columns
 from crpipe.inference.checkpoints import LoadedModel
 from crpipe.inference.inputs import RawInput
-from crpipe.train.answers import collated
+from crpipe.train.answers import collated, model_of
 from crpipe.train.workload import Batch, Fits, Workload, give_histograms, open_workload, with_weights
 
 if TYPE_CHECKING:
@@ -39,7 +47,7 @@ WEIGHTS = "contract_weight"  # event column of the contract's own weights, where
 _SHIPPED = "contract.yaml"  # what all cases of a workload share, and the cases
 
 
-class NotChecked(Exception):  # noqa: N818 - no error
+class NotChecked(CrpipeError):  # noqa: N818 - no error
     """Says why a check has nothing to look at in a case."""
 
 
@@ -68,6 +76,11 @@ class Check:
     def name(self) -> str:
         """The law in words."""
         return self.run.__name__
+
+    def __call__(self, case: Case) -> None:
+        """Check a case; what a plug-in raises becomes a PluginError."""
+        with plugin_errors(f"{case.plugin(self.kind)} failed"):
+            self.run(case)
 
 
 CHECKS: list[Check] = []
@@ -117,6 +130,11 @@ class Case:
         """Whether there are raw files to read, besides events that were taken from elsewhere."""
         return self._taken is None or bool(self._data)
 
+    @property
+    def rejects(self) -> bool:
+        """Whether events with illegal values are left out, and no error of the reader."""
+        return self.config.split.on_bad_event == "reject"
+
     def scratch(self) -> Path:
         """Make an empty folder."""
         return Path(tempfile.mkdtemp(dir=self.folder))
@@ -150,7 +168,7 @@ class Case:
         """Return a workload with fresh weights and its fit, in the form of a trained one in the engine."""
         workload = self.workload()
         torch.manual_seed(seed)
-        model = workload.model().eval()
+        model = model_of(workload).eval()
         with torch.no_grad():  # many a layer begins with zeros, behind which nothing would be seen
             for weight in model.parameters():
                 weight.add_(0.02 * torch.randn(weight.shape))
@@ -193,11 +211,8 @@ class Case:
             return self._data
         if self.plugin("simulator"):
             simulator, raw = self.simulator(), self.folder / "raw"
-            raw.mkdir()
-            names = file_names(simulator, self.range)
-            for name in names:
-                simulator.write(self.range, name, self.config.seed, raw / name)
-            return tuple(raw / name for name in names)
+            simulate_range(simulator, self.range, self.config.seed, raw, NullProgress())
+            return tuple(raw / name for name in file_names(simulator, self.range))
         paths = sorted(_local(self.config.source.uri))
         if not paths:
             raise ConfigError(f"{self.name}: no raw files to try; name some with --crpipe-data FILE")
@@ -205,12 +220,13 @@ class Case:
 
     @cached_property
     def events(self) -> Events:
-        """The first events of the raw files that training would see: outliers are left out."""
+        """The first events of the raw files that training would see: no outliers, no rejected ones."""
         if self._taken is not None:
             return self._taken.events
         most, threshold = min(self.config.load.batch_size, MOST_EVENTS), self.config.split.outlier_above
         blocks: list[Events] = []
-        for block in RawInput(self.files, self._reader.reader, self.tables).blocks(most, 1 << 62):
+        raw = RawInput(self.files, self._reader.reader, self.tables, self.rejects)
+        for block in raw.blocks(most, 1 << 62):
             few = np.flatnonzero(block.multiplicity <= threshold) if not self.layout.fixed else None
             blocks.append(block if few is None else block.take(few))
             if sum(map(len, blocks)) >= most:

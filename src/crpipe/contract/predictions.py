@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from crpipe.contract.batches import changed_tensors
 from crpipe.contract.cases import Case, check, skip
 from crpipe.contract.readers import same_events
 from crpipe.core.errors import PluginError
@@ -99,9 +100,7 @@ def predictions_follow_from_their_arguments(case: Case) -> None:
         Events({n: events.columns[n] for n in case.events.columns}, events.multiplicity, events.items),
     ):
         refuse(method, "its events unchanged", "other values after the call")
-    changed = [
-        name for name, value in trained.model.state_dict().items() if not torch.equal(value, weights[name])
-    ]
+    changed = changed_tensors(weights, trained.model.state_dict())
     if changed:
         refuse(method, "the model unchanged", f"another {changed[0]}")
     apart = _same(first, _columns(events, _predict(case, trained, events)), exactly=True)
@@ -182,23 +181,36 @@ def a_validation_has_a_number_for_each_event(case: Case) -> None:
         refuse(method, f"finite values of {bad[0]}", "others")
 
 
-def _sized(truth: Events, prediction: Events | Columns, count: int) -> tuple[Events, Events | Columns]:
-    index = np.arange(count)
+def _sized(case: Case, prediction: Events | Columns, count: int) -> tuple[Events, Events | Columns]:
+    """Choose so many events, first those that count: of weights 0 alone there is no mean."""
+    index = np.sort(np.argsort(case.weights(case.events) <= 0, kind="stable")[:count])
+    few = case.events.take(index)
     if isinstance(prediction, Events):
-        return truth.take(index), prediction.take(index)
-    few = truth.take(index)
+        return few, prediction.take(index)
     bare = Events(few.columns, few.multiplicity, np.empty((0, 0), np.float32))
     return bare, {name: values[index] for name, values in prediction.items()}
 
 
 def _score(case: Case, trained: LoadedModel, pair: tuple[Events, Any], folder: Path) -> Measurement:
     """Score as an evaluation does; a truth of columns has no items."""
-    truth = weighed(pair[0], case.layout.weight)
+    truth, method = weighed(pair[0], case.layout.weight), f"{trained.name}.score"
+    before = copy.deepcopy((truth, pair[1]))
     folder.mkdir(exist_ok=True)
     with figures_of(FigureContext("contract", (".svg",))), WorkloadCall(trained.workload, "score", truth):
         group = group_numbers([truth.columns[name] for name in case.layout.group])
-        measured = trained.workload.score(truth, pair[1], folder)
-        return measure(measured, group, f"{trained.name}.score", _REPLICAS)
+        measurement = measure(trained.workload.score(truth, pair[1], folder), group, method, _REPLICAS)
+    # Baseline and floor are judged by the same truth.
+    if not same_events(before[0], truth) or not _alike(truth, before[1], pair[1]):
+        refuse(method, "truth and prediction unchanged", "other values after the call")
+    return measurement
+
+
+def _alike(events: Events, one: Events | Columns, other: Events | Columns) -> bool:
+    """Compare predictions for events, byte for byte."""
+    if isinstance(one, Events) and isinstance(other, Events):
+        return same_events(one, other)
+    pair = (_columns(events, each) for each in (one, other))
+    return not _same(*pair, exactly=True)
 
 
 def _judge(case: Case, trained: LoadedModel, truth: Events, measured: Measurement, what: str) -> None:
@@ -220,7 +232,7 @@ def _judge(case: Case, trained: LoadedModel, truth: Events, measured: Measuremen
 def a_score_of_all_events_is_whole(case: Case) -> None:
     """The declared numbers, of all events, as an evaluation asks for them."""
     trained, events, folder = case.trained(), case.events, case.scratch()
-    truth, prediction = _sized(events, _predict(case, trained, events), len(events))
+    truth, prediction = _sized(case, _predict(case, trained, events), len(events))
     numbers = _score(case, trained, (truth, prediction), folder)
     _judge(case, trained, truth, numbers, "predictions")
     _whole_figures(f"{trained.name}.score", folder)
@@ -241,10 +253,14 @@ def scores_of_model_and_baseline_are_finite(case: Case) -> None:
             refuse(method, "the same columns for the same events", "others")
         predictions[BASELINE] = columns
     for what, prediction in predictions.items():
-        for count in (1, len(events)) if what == BASELINE else (few for few in _FEW if few < len(events)):
-            truth, few = _sized(events, prediction, count)
+        counts = (1, len(events)) if what == BASELINE else [few for few in _FEW if few < len(events)]
+        for count in counts:
+            truth, few = _sized(case, prediction, count)
             numbers = _score(case, trained, (truth, few), folder / f"{count}-{what.split()[-1]}")
             _judge(case, trained, truth, numbers, what)
+            last = count == counts[-1]
+            if last and _score(case, trained, (truth, few), folder / "again").numbers != numbers.numbers:
+                refuse(f"{trained.name}.score", "the same numbers for the same events", "others")
     _whole_figures(f"{trained.name}.score", folder)
 
 
@@ -261,7 +277,7 @@ def chosen_events_are_shown(case: Case) -> None:
     trained, events = case.trained(), case.events
     if not isinstance(trained.workload, ShowsEvents):
         skip("it has no `shown`")
-    truth, prediction = _sized(events, _predict(case, trained, events), len(events))
+    truth, prediction = _sized(case, _predict(case, trained, events), len(events))
     pair = (weighed(truth, case.layout.weight), prediction)
     known = _score(case, trained, (truth, prediction), folder).numbers
     show_events(trained, pair, [events], case.layout.weight, folder, known)
@@ -300,25 +316,29 @@ def histograms_are_arrays(case: Case) -> None:
         refuse(f"{trained.name}.histograms", "named arrays of finite numbers", f"{bad or 'none'}")
 
 
+def _drawn(trained: LoadedModel, given: Events, seed: int = 1) -> tuple[NDArray[Any], Events]:
+    """Draw the numbers of items with one seed, the items with another."""
+    workload = trained.workload
+    if not isinstance(workload, Generates):
+        skip("it has no `generate`")
+    first, second = (torch.Generator().manual_seed(each) for each in (1, seed))
+    with torch.no_grad(), WorkloadCall(workload, "generate", given):
+        counts = np.asarray(workload.multiplicities(trained.model, given, first))
+        return counts, workload.generate(trained.model, given, counts.astype(np.int64), second)
+
+
+def _without_items(case: Case) -> Events:
+    events = case.events
+    none = np.empty((0, len(case.layout.items)), np.float32)
+    return Events(events.columns, np.zeros(len(events), np.uint32), none)
+
+
 @check(KIND)
 def generated_events_follow_from_the_seed(case: Case) -> None:
     """The items that were asked for, with the columns that were given; others for another seed."""
     trained, events = case.trained(), case.events
-    workload = trained.workload
-    if not isinstance(workload, Generates):
-        skip("it has no `generate`")
-    asked = Events(
-        events.columns, np.zeros(len(events), np.uint32), np.empty((0, len(case.layout.items)), np.float32)
-    )
-
-    def drawn(seed: int) -> tuple[NDArray[Any], Events]:
-        """Draw the numbers of items with one seed, the items with another."""
-        first, second = (torch.Generator().manual_seed(each) for each in (1, seed))
-        with torch.no_grad(), WorkloadCall(workload, "generate", asked):
-            counts = np.asarray(workload.multiplicities(trained.model, asked, first))
-            return counts, workload.generate(trained.model, asked, counts.astype(np.int64), second)
-
-    counts, generated = drawn(1)
+    asked = _without_items(case)
+    counts, generated = _drawn(trained, asked)
     if counts.shape != (len(events),) or counts.dtype.kind not in "iu" or counts.min() < 0:
         refuse(
             f"{trained.name}.multiplicities",
@@ -338,10 +358,23 @@ def generated_events_follow_from_the_seed(case: Case) -> None:
         refuse(method, f"the column {lost[0]} as it was given", "another one")
     if not np.isfinite(generated.items).all():
         refuse(method, "finite items", "others")
-    counts_again, same = drawn(1)
+    counts_again, same = _drawn(trained, asked)
     if not np.array_equal(counts, counts_again):
         refuse(f"{trained.name}.multiplicities", "the same numbers for the same seed", "others")
     if not same_events(generated, same):
         refuse(method, "the same events for the same seed", "others")
-    if len(generated.items) and same_events(generated, drawn(2)[1]):
+    if len(generated.items) and same_events(generated, _drawn(trained, asked, 2)[1]):
         refuse(method, "other events for another seed", "the same ones")
+
+
+@check(KIND)
+def what_is_generated_does_not_depend_on_given_items(case: Case) -> None:
+    """An evaluation gives real events: one that looked at their items would agree with them."""
+    trained = case.trained()
+    (counts, generated), (others, known) = (
+        _drawn(trained, given) for given in (_without_items(case), case.events)
+    )
+    if not np.array_equal(counts, others):
+        refuse(f"{trained.name}.multiplicities", "the same numbers whatever items the events have", "others")
+    if not np.array_equal(generated.items, known.items, equal_nan=True):
+        refuse(f"{trained.name}.generate", "the same items whatever items the events have", "others")

@@ -72,7 +72,7 @@ def outcomes(case: Case, checks: Iterable[Check], progress: Progress, most_s: fl
             continue
         broken, skipped = "", ""
         try:
-            each.run(case)
+            each(case)
         except (NotChecked, MissingExtra) as reason:
             skipped = str(reason)
         except CrpipeError as error:

@@ -40,10 +40,12 @@ def rows_of(reader: CheckedReader, path: Path) -> Events | None:
 
 @check(KIND)
 def rows_are_as_the_layout_says(case: Case) -> None:
-    """Columns, types, shapes and legal values are those of the layout."""
+    """Columns, types, shapes and legal values are those of the layout; such events may be rejected."""
     reader = case.reader()
     for path in case.files:
         for block in reader.rows(path):
+            if case.rejects:
+                continue
             for field in reader.layout.events:
                 _legal(
                     f"{reader.name}.rows", path, field.name, block.columns[field.name], field.low, field.high
@@ -72,13 +74,13 @@ def totals_are_the_sums_of_rows(case: Case) -> None:
 
 @check(KIND)
 def rows_are_the_same_each_time(case: Case) -> None:
-    """A second pass, and a reader of its own, give the same bytes; passes at once do not mix."""
-    reader, other = case.reader(), case.reader()
+    """A second pass, and a reader of no other file, give the same bytes; passes at once do not mix."""
+    reader = case.reader()
     for path in case.files:
         first = rows_of(reader, path)
         for name, events in (
             ("a second pass", rows_of(reader, path)),
-            ("another reader", rows_of(other, path)),
+            ("another reader", rows_of(case.reader(), path)),
         ):
             if first is not None and (events is None or not same_events(first, events)):
                 refuse(f"{reader.name}.rows", f"the same rows of {path.name} each time", f"others in {name}")
@@ -117,7 +119,8 @@ def a_truncated_file_is_refused_by_its_name(case: Case) -> None:
     cuts = _CUTS if b"\0" in content else (0.0,)
     for left in cuts:
         cut = case.scratch() / whole.name
-        cut.write_bytes(content[: int(left * len(content))])
+        # Records of one size have no length either: an odd number of bytes ends within one of them.
+        cut.write_bytes(content[: int(left * len(content)) | bool(left)])
         _refuse_cut(case.reader(), cut, left)
 
 

@@ -9,13 +9,16 @@ from crpipe.campaign.simulators import file_names, offered_tables, written_table
 from crpipe.contract.cases import Case, check, skip
 from crpipe.contract.readers import refuse_unknown_option, rows_of, same_events
 from crpipe.core.errors import ConfigError
+from crpipe.inference.fresh import check_fresh
 from crpipe.setup.compatibility import check_simulator
+from crpipe.statistics.groups import group_numbers
 from crpipe.train.answers import refuse
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 KIND = "simulator"
+_GROUPS = 20
 
 
 def _written(case: Case, file: str, seed: int, folder: Path) -> bytes:
@@ -122,6 +125,24 @@ def events_simulated_again_are_those_events(case: Case) -> None:
             f"{len(events)} events of the layout",
             f"{len(simulated)} with {simulated.items.shape[1]} columns",
         )
+    if not same_events(simulated, same):
+        refuse(method, "the same events for the same seed", "others")
+    if same_events(simulated, other):
+        refuse(method, "other events for another seed", "the same ones")
+
+
+@check(KIND)
+def fresh_events_are_one_of_each_new_group(case: Case) -> None:
+    """``fresh`` follows from the seed; an evaluation takes each of its events for a group of its own."""
+    if not hasattr(case.simulator(), "fresh"):
+        skip("it has no `fresh`")
+    name, method = case.plugin(KIND), f"{case.plugin(KIND)}.fresh"
+    simulated, same, other = (case.simulator().fresh(_GROUPS, seed) for seed in (1, 1, 2))
+    for events in (simulated, same, other):
+        check_fresh(events, _GROUPS, case.layout, name)
+    groups = int(group_numbers([simulated.columns[each] for each in case.layout.group]).max()) + 1
+    if groups != _GROUPS:
+        refuse(method, f"{_GROUPS} groups", f"{groups}")
     if not same_events(simulated, same):
         refuse(method, "the same events for the same seed", "others")
     if same_events(simulated, other):

@@ -14,6 +14,7 @@ import torch
 
 from crpipe.campaign.campaign import Campaign
 from crpipe.config.loading import validate
+from crpipe.contract.batches import changed_tensors
 from crpipe.contract.cases import Case, check, skip
 from crpipe.core.errors import CrpipeError, MissingExtra
 from crpipe.core.files import sha256
@@ -145,7 +146,7 @@ def a_killed_training_ends_in_the_same_bytes(case: Case) -> None:
     resumed = train(case, killed)
     if resumed.sha256 != uninterrupted.sha256:
         weights = [torch.load(each.path, weights_only=True)["model"] for each in (uninterrupted, resumed)]
-        apart = [name for name in weights[0] if not torch.equal(weights[0][name], weights[1][name])]
+        apart = changed_tensors(*weights)
         other = f"another {apart[:1] or 'metric'}"
         refuse(case.plugin(KIND), "the same checkpoint after a kill and a resume", other)
 
@@ -156,14 +157,14 @@ def corrections_are_buffers_and_measured_without_themselves(case: Case) -> None:
     campaign, saved = finished(case)
     trained = open_model(campaign, saved.path)
     workload, model, blocks = trained.workload, trained.model, [case.events]
-    weights = [parameter.clone() for parameter in model.parameters()]
+    weights = {name: parameter.clone() for name, parameter in model.named_parameters()}
     with torch.no_grad():
         if isinstance(workload, Fits):
             states = []
             for _ in range(2):
                 workload.fit(model, iter(blocks))
-                states.append([buffer.clone() for buffer in model.buffers()])
-            if not all(map(torch.equal, *states)):
+                states.append({name: buffer.clone() for name, buffer in model.named_buffers()})
+            if changed_tensors(*states):
                 refuse(f"{trained.name}.fit", "the same buffers for the same events", "others")
         if isinstance(workload, Calibrates):
             generators = [torch.Generator().manual_seed(1) for _ in range(2)]
@@ -172,7 +173,7 @@ def corrections_are_buffers_and_measured_without_themselves(case: Case) -> None:
             after = workload.deviations(model, case.events, generators[1])
             if not all(np.array_equal(before[name], after[name], equal_nan=True) for name in before):
                 refuse(f"{trained.name}.deviations", "the same after `calibrate`", "others")
-    if not all(map(torch.equal, weights, model.parameters())):
+    if changed_tensors(weights, dict(model.named_parameters())):
         refuse(case.plugin(KIND), "`fit` and `calibrate` to change buffers alone", "other weights")
 
 

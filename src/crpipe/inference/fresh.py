@@ -41,7 +41,7 @@ def fresh_events(campaign: Campaign, ranges: Sequence[str], folder: Path, progre
     if hasattr(simulator, "fresh"):
         with plugin_errors(f"source.simulator: {named(simulator)}.fresh failed"):
             events = simulator.fresh(groups, seed)
-        _check(events, groups, campaign.layout, named(simulator))
+        check_fresh(events, groups, campaign.layout, named(simulator))
     else:
         parts, count, items = [], 0, 0
         for part in _first_of_groups(campaign, simulator, (ranges, seed), folder):
@@ -65,7 +65,8 @@ def fresh_events(campaign: Campaign, ranges: Sequence[str], folder: Path, progre
     return Events(columns, events.multiplicity, events.items)
 
 
-def _check(events: Any, groups: int, layout: Layout, name: str) -> None:
+def check_fresh(events: Any, groups: int, layout: Layout, name: str) -> None:
+    """Raise PluginError unless a simulator gave so many events with all columns."""
     names = {field.name for field in layout.events}
     if not isinstance(events, Events) or len(events) != groups or not names <= events.columns.keys():
         raise PluginError(

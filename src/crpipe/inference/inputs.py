@@ -32,11 +32,15 @@ _DIGITS = pa.decimal128(38, 9)  # of a whole number in CSV, of 64 bits; 7.0 is o
 
 @dataclass(frozen=True, slots=True)
 class RawInput:
-    """Raw files of one reader."""
+    """Raw files of one reader.
+
+    reject: events with illegal values are left out, as by split.on_bad_event; else illegal items end it.
+    """
 
     paths: Sequence[Path]
     reader: Reader
     tables: Tables
+    reject: bool = False
 
     def count(self) -> int:
         """Count the events of all files."""
@@ -53,17 +57,19 @@ class RawInput:
             yield from regroup(self._file(number, path), max_events, max_items)
 
     def _file(self, number: int, path: Path) -> Iterator[Events]:
-        row = 0
+        row, layout = 0, self.reader.layout
         with plugin_errors(f"{path}: the reader failed"):
             for block in self.reader.rows(path, self.tables):
-                # Event columns are not checked: real data have no truth in them.
-                _refuse_illegal(path, row, block, replace(self.reader.layout, events=()))
+                if not self.reject:  # event columns are not checked: real data have no truth in them
+                    _refuse_illegal(path, row, block, replace(layout, events=()))
                 source = {
                     SOURCE_FILE: np.full(len(block), number, np.uint32),
                     SOURCE_ROW: np.arange(row, row + len(block), dtype=np.uint32),
                 }
                 row += len(block)
-                yield Events(block.columns | source, block.multiplicity, block.items)
+                events = Events(block.columns | source, block.multiplicity, block.items)
+                bad = [*find_invalid_events(block, layout)] if self.reject else []
+                yield events.take(np.delete(np.arange(len(block)), bad)) if bad else events
 
 
 @dataclass(frozen=True, slots=True)

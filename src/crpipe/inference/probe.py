@@ -29,7 +29,7 @@ from crpipe.events.shard_manifest import open_manifest
 from crpipe.inference.inputs import RawInput
 from crpipe.loading.loader import sample
 from crpipe.report.run_time import Rate
-from crpipe.train.answers import phases_of
+from crpipe.train.answers import model_of, phases_of
 from crpipe.train.meter import Meter, Profiler
 from crpipe.train.ranks import World, find_device, refuse_slow_precision, use_threads
 from crpipe.train.state import TrainState
@@ -175,7 +175,7 @@ def probe_batch(
     give_histograms(workload, train.workload, batch.histograms)
     torch.manual_seed(seed)
     phases = [replace(phase, loss=_timed(phase, clock)) for phase in phases_of(workload)]
-    state = TrainState(workload.model(), phases, seed, world.device)
+    state = TrainState(model_of(workload), phases, seed, world.device)
     stepper = TimedStepper(train, load, workload, state, world, meter, campaign.layout.weight)
     stepper.clock = clock
     repeats = max(phase.repeat for phase in phases) if train.fresh_batches else 1
@@ -311,7 +311,8 @@ def batch_of_files(config: Config, inputs: Sequence[Path], tables: Tables, sourc
     """Read a batch of raw files; raise ConfigError when they have no event. source: their name for people."""
     reader = open_reader(config.source.reader, config.options("reader"))
     size = config.load.batch_size
-    blocks = RawInput(tuple(inputs), reader, tables).blocks(size, _NO_LIMIT)
+    raw = RawInput(tuple(inputs), reader, tables, config.split.on_bad_event == "reject")
+    blocks = raw.blocks(size, _NO_LIMIT)
     events = next(regroup(blocks, size, _NO_LIMIT), None)
     if events is None:
         raise ConfigError(f"{', '.join(map(str, inputs))}: no event to train on; name other files with --in")

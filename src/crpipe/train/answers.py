@@ -51,6 +51,28 @@ def phases_of(workload: Workload) -> list[Phase]:
     return list(phases)
 
 
+def model_of(workload: Workload) -> nn.Module:
+    """Build the model of a workload; raise PluginError when there is none."""
+    method = method_of(workload, "model")
+    with plugin_errors(f"train.workload: {method} failed"):
+        model: Any = workload.model()
+    if not isinstance(model, nn.Module):
+        refuse(method, "an nn.Module", _kind(model))
+    return model
+
+
+def params_of(phase: Phase, model: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters that a phase trains; raise PluginError when it fails."""
+    with plugin_errors(f"phase {phase.name}: its params failed"):
+        return list(phase.params(model))
+
+
+def sizes_of(workload: Workload, events: Events) -> NDArray[np.integer[Any]]:
+    """Return how many items each event puts into a batch: [N]; raise PluginError when the workload fails."""
+    with WorkloadCall(workload, "size", events):
+        return workload.size(events)
+
+
 def collated(workload: Workload, events: Events, index: NDArray[Any], seed: tuple[int, ...]) -> Batch:
     """Collate the events at ``index``; raise PluginError unless it gives tensors on the CPU, by name."""
     with WorkloadCall(workload, "collate", events, index):

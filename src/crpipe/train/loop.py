@@ -13,7 +13,7 @@ import torch
 from crpipe.core.causes import plugin_errors
 from crpipe.core.errors import CheckpointError, DivergenceError, Interrupted
 from crpipe.core.journal import Journal
-from crpipe.train.answers import phases_of
+from crpipe.train.answers import model_of, phases_of
 from crpipe.train.checkpoints import CheckpointStore, load, refuse_not_finite, refuse_other_keys
 from crpipe.train.link_start import Saved, verified
 from crpipe.train.meter import Clock, GpuSampler, Meter, Profiler, Smooth, UncountedSteps
@@ -78,7 +78,7 @@ class Trainer:
         self.loggers = find_loggers(train.loggers)
         check_weighted(workload, train.workload, layout)
         torch.manual_seed(config.seed)
-        self.state = state = TrainState(workload.model(), phases_of(workload), config.seed, world.device)
+        self.state = state = TrainState(model_of(workload), phases_of(workload), config.seed, world.device)
         self.meter, self.throttle_meter = Meter(world.device), Meter(world.device)
         self.stepper = Stepper(
             train, config.load, workload, state, world, self.meter, layout.weight, self.throttle_meter

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
 from crpipe.core.errors import CheckpointError, ConfigError
+from crpipe.train.answers import params_of
 from crpipe.train.checkpoints import FORMAT, Counters
 from crpipe.train.loss_scales import LossScales
 from crpipe.train.optimizers import build_optimizer, load_moments, same_optimizer
@@ -65,7 +66,7 @@ class TrainState:
         self.model = model.to(device)
         self.device = device
         self.phases = phases
-        self.params = {phase.name: list(phase.params(model)) for phase in phases}
+        self.params = {phase.name: params_of(phase, model) for phase in phases}
         self.frozen = {phase.name: _frozen(phase, model, self.params[phase.name]) for phase in phases}
         self.optimizers = {
             phase.name: build_optimizer(phase.name, self.params[phase.name], phase.optimizer)

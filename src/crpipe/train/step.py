@@ -13,7 +13,7 @@ import torch
 
 from crpipe.core.errors import DeviceMemoryError, TrainError
 from crpipe.loading.microbatch import micro_batches
-from crpipe.train.answers import collated, loss_of
+from crpipe.train.answers import collated, loss_of, sizes_of
 from crpipe.train.optimizers import step_unless
 from crpipe.train.workload import Batch, Metrics, Phase, Workload, with_weights
 
@@ -254,7 +254,7 @@ class Stepper:
         if not len(events):
             return
         total = self._weight_of(events)
-        for index in micro_batches(self.workload.size(events), self.budget_items):
+        for index in micro_batches(sizes_of(self.workload, events), self.budget_items):
             share = self._weight_of(events, index)
             if self.weight and not share > 0:
                 continue  # its events count for nothing, and a mean weighted by zeros is not a number

@@ -101,6 +101,24 @@ class Changing(Line):
         return {}
 
 
+class Pairs(Line):
+    def each(self, truth, predicted):
+        return {"distance": predicted["p"] - truth.columns["y"][:, None]}
+
+
+def test_values_of_each_that_are_not_one_for_each_event_are_named(tmp_path):
+    block, model = events(), nn.Linear(1, 2)
+    predicted = Pairs(None).predict(model, block, torch.Generator())
+    for judge in (
+        lambda: Pairs(None).score(block, predicted, tmp_path),
+        lambda: Pairs(None).validate(model, block, torch.Generator()),
+    ):
+        with pytest.raises(
+            PluginError, match=r"Pairs.each: distance has the shape \[6, 2\], expected \[6\]: one"
+        ):
+            judge()
+
+
 def test_events_cannot_be_changed():
     with pytest.raises(ValueError, match="read-only"):
         Changing(None).collate(events(), np.arange(6), ())

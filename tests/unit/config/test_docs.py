@@ -72,6 +72,10 @@ def test_the_schema_refuses_what_the_program_refuses(tree):
         ({"enum": ["a", "b"], "type": "string"}, "one of a, b"),
         ({"type": "array", "items": {"type": "string"}}, "list, each text"),
         ({"type": "object", "additionalProperties": {"type": "string"}}, "mapping of names to text"),
+        ({}, "any value"),
+        ({"type": "array", "items": {}}, "list, each any value"),
+        ({"type": "object", "additionalProperties": True}, "mapping of names to any value"),
+        ({"type": "object"}, "mapping of names to any value"),
     ],
 )
 def test_legal_values_in_words(schema, said):

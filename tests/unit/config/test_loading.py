@@ -120,6 +120,25 @@ def test_a_wrong_key_or_value_names_file_key_and_way_out(tmp_path, text, said):
 
 
 @pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("class Mine(", r"SyntaxError: '\(' was never closed \(wrong_0.py, line 1\)"),
+        ("Mine = np.float32", r"NameError: name 'np' is not defined \(.*wrong_1.py, line 1\)"),
+        (
+            "from crpipe.author import Modell",
+            r"ImportError: cannot import name 'Modell' .*wrong_2.py, line 1\)",
+        ),
+    ],
+)
+def test_a_mistake_in_a_module_is_not_called_a_missing_package(tmp_path, monkeypatch, request, line, cause):
+    number = request.node.callspec.indices["line"]
+    write(tmp_path, f"wrong_{number}.py", f"{line}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=rf"wrong_{number} cannot be imported: {cause}$"):
+        validate({"train": {"workload": f"wrong_{number}:Mine"}})
+
+
+@pytest.mark.parametrize(
     ("old", "new"),
     [
         ("from crpipe.split.readers import Reader", "crpipe.campaign.readers"),
@@ -357,6 +376,11 @@ def test_a_later_option_is_a_key_only_where_it_is_set():
     assert load_config([], [root, "reader.saturated=2500"]).data_keys() == plain | {
         "reader.saturated": 2500.0
     }
+
+
+def test_an_infinite_option_stays_one_where_a_configuration_is_written():
+    config = Config.model_validate({"model": {"cut": float("inf")}})
+    assert config.model_dump(mode="json")["model"] == {"cut": float("inf")}
 
 
 def test_options_of_the_workload_are_part_of_the_fingerprint():

@@ -3,9 +3,11 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import small_lab
+from crpipe.author import Field, Layout, Reader
 from crpipe.config.loading import validate
 from crpipe.contract.cases import CHECKS, Case, NotChecked
 from crpipe.contract.checks import (
@@ -19,6 +21,10 @@ from crpipe.contract.checks import (
 from crpipe.core.errors import CrpipeError
 
 SOURCE = Path(small_lab.__file__).read_text()
+WRONG = 'wrong, weight = (self.guess(model, batch) - batch["energy"]).square(), batch["weight"]'
+EACH_AGAINST_EACH = """weight = batch["weight"]
+        pairs = (self.guess(model, batch)[:, None] - batch["energy"]).square()
+        wrong = (pairs * weight).sum(dim=1) / weight.sum()"""
 COUNTS_CALLS = """self.calls = 1 + vars(self).get("calls", 0) * model.training
         weight = batch["weight"]
         wrong = self.calls * (self.guess(model, batch) - batch["energy"]).square()"""
@@ -29,6 +35,12 @@ MISTAKES = {
         "range(0, len(events), self.block)",
         "range(0, len(events) - self.block, self.block)",
         r"HitFiles.totals: expected \(14, \d+\), as rows gave for hits_0.npz, found \(20, \d+\)",
+    ),
+    "what the first file says is used for all": (
+        readers.rows_are_the_same_each_time,
+        'file["items"].astype(np.float32)',
+        'file["items"].astype(np.float32) * vars(self).setdefault("scale", columns["rate_hz"][0])',
+        r"HitFiles.rows: expected the same rows of hits_1.npz each time, found others in another reader",
     ),
     "a block is changed after it was given": (
         readers.blocks_that_were_given_stay_as_they_are,
@@ -102,6 +114,16 @@ MISTAKES = {
         "rng = np.random.default_rng(1)\n        energy",
         r"HitMaker.again: expected other events for another seed, found the same ones",
     ),
+    "fresh events of one group": (
+        simulators.fresh_events_are_one_of_each_new_group,
+        "    def again(",
+        """    def fresh(self, groups, seed):
+        names = ("event_id", "energy_gev", "rate_hz")
+        return self.again({name: np.ones(groups, np.float32) for name in names}, seed)
+
+    def again(""",
+        r"HitMaker.fresh: expected 20 groups, found 1",
+    ),
     "the generator of the process": (
         batches.collate_follows_from_its_arguments,
         "np.random.default_rng(seed).normal(0, 1e-3, len(part))",
@@ -161,6 +183,12 @@ MISTAKES = {
         "mean = (wrong * weight).sum() / weight.sum()",
         "mean = (wrong * weight).sum()",
         r"HitEnergy: the loss of phase fit: expected a mean over events: of a batch, and of its parts",
+    ),
+    "each prediction against each truth": (
+        losses.a_loss_is_the_weighted_sum_of_its_micro_batches,
+        WRONG,
+        EACH_AGAINST_EACH,
+        r"HitEnergy: the loss of phase fit: expected a mean over events: .* the same gradients, found others",
     ),
     "weights that do not count": (
         losses.an_event_counts_as_often_as_its_weight_says,
@@ -240,6 +268,18 @@ MISTAKES = {
         'return {"offset": float(',
         r"HitEnergy.score: expected a finite bias, .* declares, found offset \(of predictions of 1 events",
     ),
+    "a score by chance": (
+        predictions.scores_of_model_and_baseline_are_finite,
+        'return {"bias": float(',
+        'return {"bias": np.random.default_rng().normal() + float(',
+        r"HitEnergy.score: expected the same numbers for the same events, found others",
+    ),
+    "a score that changes the truth": (
+        predictions.a_score_of_all_events_is_whole,
+        "ratio = np.log10(prediction[",
+        'truth.columns["energy_gev"] *= 1e3\n        ratio = np.log10(prediction[',
+        r"HitEnergy.score: expected truth and prediction unchanged, found other values after the call",
+    ),
     "a score that is not a number": (
         predictions.scores_of_model_and_baseline_are_finite,
         "float(np.average(ratio, weights=truth.columns",
@@ -258,6 +298,12 @@ MISTAKES = {
         "torch.rand(int(multiplicity.sum()), 2)",
         r"HitEnergy.generate: expected the same events for the same seed, found others",
     ),
+    "the true number of items in place of a drawn one": (
+        predictions.what_is_generated_does_not_depend_on_given_items,
+        "mean = 2 * np.log10(np.maximum(events.columns",
+        "return events.multiplicity.astype(np.int64)\n        mean = 2 * np.log10(np.maximum(events.columns",
+        r"HitEnergy.multiplicities: expected the same numbers whatever items the events have, found others",
+    ),
     "items that do not add up": (
         predictions.generated_events_follow_from_the_seed,
         "multiplicity.astype(np.uint32), items)",
@@ -266,7 +312,7 @@ MISTAKES = {
     ),
     "a loss that counts its calls": (
         trainings.a_killed_training_ends_in_the_same_bytes,
-        'wrong, weight = (self.guess(model, batch) - batch["energy"]).square(), batch["weight"]',
+        WRONG,
         COUNTS_CALLS,
         r"HitEnergy: expected the same checkpoint after a kill and a resume, found",
     ),
@@ -325,13 +371,73 @@ def test_the_small_package_keeps_the_contract():
     assert [text for check in CHECKS if (text := sentence_of(case, check.run))] == []
 
 
+class Records(Reader):
+    layout = Layout(
+        "hits", (Field("n", "uint32", "", 0, 9, ""),), (Field("x", "float32", "", 0, 9, ""),), ("n",)
+    )
+    record = np.dtype([("n", "<u4"), ("x", "<f4")])
+
+    def rows(self, path, tables):
+        if not path.stat().st_size or path.stat().st_size % self.record.itemsize:
+            raise ValueError("not a whole number of records")
+        found = np.fromfile(path, self.record)
+        yield self.block(np.ones(len(found)), {"n": found["n"]}, {"x": found["x"]})
+
+    def totals(self, path, tables):
+        return (sum(len(block) for block in self.rows(path, tables)),) * 2
+
+
+def test_records_of_one_size_have_no_length_that_a_cut_between_two_of_them_could_contradict(tmp_path):
+    path = tmp_path / "hits.dat"
+    np.zeros(20, Records.record).tofile(path)
+    case = Case(validate({"run": "records", "source": {"reader": f"{__name__}:Records"}}), [path])
+    readers.a_truncated_file_is_refused_by_its_name(case)
+
+
+def changed_case(name, right, wrong, tmp_path, monkeypatch):
+    """Return a case of the small package with a line changed."""
+    assert SOURCE.count(right) >= 1
+    (tmp_path / f"{name}.py").write_text(SOURCE.replace(right, wrong, 1))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return case_of(name)
+
+
+GRAPHS = """    def graphs(self, model, origin, folder):
+        from crpipe.core.errors import CheckpointError
+        from crpipe.inference.export import Graphs
+
+        if not torch.isfinite(model["whole"].weight).all():
+            raise CheckpointError("not finite")
+        return Graphs((), {"example": torch.rand(2).tolist()})
+
+    def card(self, origin, graphs):
+        return {"Example": [str(graphs.description["example"])]}
+
+    def validate("""
+# Lines that look odd, and are right.
+RIGHT = {
+    "weights of 0": (
+        '"rate_hz": rng.uniform(0.5, 2, count)',
+        '"rate_hz": (np.arange(count) > 5) * rng.uniform(0.5, 2, count)',
+    ),
+    "a number that nobody knows": (
+        '"energy": torch.from_numpy(energy),',
+        '"energy": torch.from_numpy(energy), "time": torch.full((len(part),), np.nan),',
+    ),
+    "an export with random inputs as an example": ("    def validate(", GRAPHS),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_is_right_keeps_the_contract(name, tmp_path, monkeypatch):
+    case = changed_case(f"right_{[*RIGHT].index(name)}", *RIGHT[name], tmp_path, monkeypatch)
+    assert [text for check in CHECKS if (text := sentence_of(case, check.run))] == []
+
+
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_has_its_sentence(name, tmp_path, monkeypatch):
     check, right, wrong, sentence = MISTAKES[name]
-    assert SOURCE.count(right) >= 1
-    module = f"lab_{[*MISTAKES].index(name)}"
-    (tmp_path / f"{module}.py").write_text(SOURCE.replace(right, wrong, 1))
-    monkeypatch.syspath_prepend(str(tmp_path))
-    text = sentence_of(case_of(module), check)
+    case = changed_case(f"lab_{[*MISTAKES].index(name)}", right, wrong, tmp_path, monkeypatch)
+    text = sentence_of(case, check)
     assert re.search(sentence, text), text
     assert "\n" not in text

@@ -69,6 +69,26 @@ MISTAKES = {
         'return {"bia": float(',
         r"score: expected a finite bias, which `metrics` declares, found bia; did you mean bias\?",
     ),
+    "a model that fails": (
+        "hidden = self.options.hidden",
+        "hidden = self.options.hiden",
+        r"train.workload: .*:HitEnergy.model failed: AttributeError: .* no attribute 'hiden'",
+    ),
+    "parameters that are not there": (
+        "lambda model: model.parameters()",
+        'lambda model: model["wole"].parameters()',
+        r"phase fit: its params failed: KeyError: 'wole'",
+    ),
+    "a size that fails": (
+        "return events.multiplicity",
+        "return events.multiplicities",
+        r"HitEnergy.size failed on \d+ events.*: AttributeError: .* no attribute 'multiplicities'",
+    ),
+    "a loss that fails": (
+        '- batch["energy"]).square()',
+        '- batch["enrgy"]).square()',
+        r"HitEnergy: the loss of phase fit failed: KeyError: 'enrgy'",
+    ),
     "a figure that fails": (
         'return {"bias": float(',
         'self.new_figure()\n        return {"bias": float(',
@@ -128,6 +148,17 @@ def test_what_passes_what_is_not_there_and_how_fast_it_trains(lab):
     assert not Path("results").exists()
 
 
+def test_events_that_the_split_will_reject_are_no_mistake_of_the_reader(lab, tmp_path):
+    energy = '"energy_gev": (10 ** rng.uniform(0, 3, count)).astype(np.float32)'
+    lab("rejected", energy, f"{energy} * (np.arange(count, dtype=np.float32) - np.float32(8.5))")
+    path = tmp_path / "crpipe.yaml"
+    _, refused = probe()
+    assert "expected energy_gev within 0 to 1e+06" in refused
+    path.write_text(f"{path.read_text()}split: {{on_bad_event: reject}}\n")
+    said, refused = probe()
+    assert (refused, "one batch from files of the simulator: 20 events" in said) == ("", True), refused
+
+
 def test_before_anything_was_trained_a_plan_measures_a_few_steps(lab, tmp_path):
     lab("rate")
     CliRunner().invoke(app, ["simulate", "0", "--out", "raw"], catch_exceptions=False)
@@ -160,7 +191,9 @@ def campaign_of(module, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["a sum", "events changed in place", "a score of another name", *DOUBTED])
+@pytest.mark.parametrize(
+    "name", ["a sum", "events changed in place", "a score of another name", "a model that fails", *DOUBTED]
+)
 def test_the_first_job_refuses_it_before_its_first_step(name, lab, tmp_path):
     right, wrong, sentence = MISTAKES[name]
     campaign = campaign_of(lab("right"), tmp_path / "campaign")
