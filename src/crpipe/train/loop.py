@@ -192,9 +192,9 @@ class Trainer:
         self.state.restore(snapshot)
         self.state.numerics = numerics_of(snapshot)
         extra = snapshot["extra"]
-        self.meter.restore(extra["meter"])
+        self.meter.restore(extra["meter"], self.world)
         self.smooth.restore(extra["smooth"])
-        self.throttle_meter.restore(extra["throttle_meter"])
+        self.throttle_meter.restore(extra["throttle_meter"], self.world)
         self.last = extra["last"]
         self.logged = extra.get("logged", 0)
         self.validator.restore(extra["best"])
@@ -418,10 +418,11 @@ class Trainer:
         self._check_loss_limits(self.meter.means(self.world))
         if self.outputs is not None:
             self.outputs.sync()
+        meters = {"meter": self.meter, "throttle_meter": self.throttle_meter}
+        sums = {name: meter.state(self.world) for name, meter in meters.items()}
         if self.world.leads:
             extra = {
-                "meter": self.meter.state(),
-                "throttle_meter": self.throttle_meter.state(),
+                **sums,
                 "smooth": self.smooth.state(),
                 "last": dict(self.last),
                 "logged": self.logged,
