@@ -24,7 +24,7 @@ from crpipe.train.schedule import Schedules
 from crpipe.train.state import TrainState
 from crpipe.train.step import Micro, Stepper, compile_modules
 from crpipe.train.trackers import find_loggers
-from crpipe.train.validation import Validator
+from crpipe.train.validation import Validator, as_before
 from crpipe.train.workload import Calibrates, Fits, Histograms, Workload, WorkloadCall, check_weighted
 
 if TYPE_CHECKING:
@@ -341,8 +341,9 @@ class Trainer:
             return
         if isinstance(self.workload, Histograms):
             events = group[-1][0]
-            with torch.no_grad(), WorkloadCall(self.workload, "histograms", events):
-                arrays = self.workload.histograms(self.state.model, events, self.state.generator)
+            model, generator = self.state.model, self.state.generator
+            with torch.no_grad(), as_before(model), WorkloadCall(self.workload, "histograms", events):
+                arrays = self.workload.histograms(model, events, generator)
             self.outputs.histograms(step, arrays)
 
     def _check_loss_limits(self, values: Mapping[str, float]) -> None:
