@@ -18,7 +18,7 @@ from crpipe.train.checkpoints import CheckpointStore, load, refuse_not_finite, r
 from crpipe.train.link_start import Saved, verified
 from crpipe.train.meter import Clock, GpuSampler, Meter, Profiler, Smooth, UncountedSteps
 from crpipe.train.metrics_log import Outputs
-from crpipe.train.numerics import c_library, compare, numerics, numerics_of
+from crpipe.train.numerics import c_library, compare, kinds, numerics, numerics_of
 from crpipe.train.pretrained import held_out_warning
 from crpipe.train.schedule import Schedules
 from crpipe.train.state import TrainState
@@ -144,7 +144,7 @@ class Trainer:
         train.pretrained, fresh weights.
         """
         name, say = self.link.name, self.progress.message
-        self.numerics = self.world.gather(numerics(self.world))
+        self.numerics = kinds(self.world.gather(numerics(self.world)))
         snapshot = self.world.gather(self._newest_snapshot())[0]
         if snapshot is not None:
             self._resume(snapshot)
@@ -164,9 +164,8 @@ class Trainer:
             say(f"link {name}: starts from the checkpoint of {self.link.parent}")
         else:
             self._init_weights(self.start)
-        for process in self.numerics:
-            if process not in self.state.numerics:
-                self.state.numerics = [*self.state.numerics, dict(process)]
+        earlier = [each for each in self.state.numerics if each not in self.numerics]
+        self.state.numerics = [*earlier, *self.numerics]
         self._note("numerics", **self.numerics[0], c_library=c_library())
         self._snapshot_taken()
 
@@ -241,8 +240,8 @@ class Trainer:
             refuse_not_finite(source.path, weights)
 
     def _compare_numerics(self, state: Mapping[str, Any], path: Path) -> None:
-        here, policy = self.numerics[0], self.train.numerics
-        compare(numerics_of(state), here, str(path), policy, self.progress.message)
+        policy = self.train.numerics
+        compare(numerics_of(state), self.numerics, str(path), policy, self.progress.message)
 
     # Step.
 
