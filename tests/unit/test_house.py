@@ -32,7 +32,7 @@ BUDGET = {
     "split": (14, 3570),
     "loading": (5, 1115),
     "report": (23, 5740),
-    "train": (22, 4810),
+    "train": (22, 4830),
     "inference": (15, 3235),
     "statistics": (6, 880),
     "check": (7, 1680),
