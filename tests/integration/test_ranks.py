@@ -140,3 +140,20 @@ def test_snapshots_keep_their_distance_though_ranks_look_up_at_log_intervals_onl
     train(config, tmp_path)
     noted = [row for row in Journal(config.paths().train_journal()).rows() if row["what"] == "snapshot"]
     assert [row["step"] for row in noted] == [4, 6, 10, 12]
+
+
+def test_a_throttle_decides_by_what_all_ranks_measured_before_and_after_a_resume(tmp_path):
+    config = toy_config(tmp_path, model={"repeat": 1}, train={"passes_per_link": 4})
+    store = config.paths().store(FIRST)
+    for _ in range(2):
+        stopping = [*command(config, tmp_path, FIRST, 2), "--max-minutes", "1e-9"]
+        done = subprocess.run(
+            stopping, env=environment(), capture_output=True, text=True, timeout=120, check=False
+        )
+        assert "a snapshot is saved" in done.stderr
+    rows = read_metrics(store / "metrics.jsonl")
+    assert [row["step"] for row in rows] == [4, 8]
+    total, events = load(max(store.glob("snapshot-*.pt")))["extra"]["throttle_meter"]["sums"]["critic/gap"]
+    before, after = rows[0]["events"], rows[1]["events"] - rows[0]["events"]
+    assert events == before + after
+    assert float(total) == pytest.approx(before * rows[0]["critic/gap"] + after * rows[1]["critic/gap"])

@@ -32,7 +32,7 @@ BUDGET = {
     "split": (14, 3575),
     "loading": (5, 1115),
     "report": (23, 5740),
-    "train": (22, 4835),
+    "train": (22, 4850),
     "inference": (15, 3260),
     "statistics": (6, 880),
     "check": (7, 1680),

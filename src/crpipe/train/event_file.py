@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tensorboard.compat.proto.event_pb2 import Event
-from tensorboard.summary.writer.record_writer import RecordWriter
+from tensorboard.summary.writer.record_writer import RecordWriter, masked_crc32c
 from torch.utils.tensorboard import summary
 
 from crpipe.core.causes import is_present
@@ -59,7 +59,7 @@ class EventFile:
     def __init__(self, folder: Path, name: str, resumed_step: int) -> None:
         self.path = folder / f"events.out.tfevents.{name}"
         self._described: set[str] = set()
-        records = [(Event.FromString(record).step, record) for record in _records(self.path)]
+        records = [(Event.FromString(record[12:-4]).step, record) for record in _records(self.path)]
         kept = [(step, record) for step, record in records if step <= resumed_step]
         self.last_step = max((step for step, _ in kept), default=0)
         self._begin([record for _, record in kept])
@@ -116,10 +116,9 @@ class EventFile:
 
     def _begin(self, records: Sequence[bytes]) -> None:
         with atomic_write(self.path) as part, part.open("wb") as handle:
-            writer = RecordWriter(handle)
-            for record in records or [Event(file_version="brain.Event:2").SerializeToString()]:
-                writer.write(record)
-            writer.flush()
+            handle.writelines(records)
+            if not records:
+                RecordWriter(handle).write(Event(file_version="brain.Event:2").SerializeToString())
         self._writer = RecordWriter(self.path.open("ab"))
 
     def _add(self, step: int, time_s: float, content: Any) -> None:
@@ -135,14 +134,15 @@ class EventFile:
 def _records(path: Path) -> Iterator[bytes]:
     """Yield the whole records of an event file (length, checksum, bytes, checksum); leave out a cut one.
 
-    A power failure may leave zeros at the end; no event is empty.
+    A power failure may leave zeros at the end, from the middle of a record on.
     """
     data = path.read_bytes() if is_present(path) else b""
     start = 0
     while start + 12 <= len(data):
         (length,) = struct.unpack_from("<Q", data, start)
-        body = data[start + 12 : start + 12 + length]
-        if not length or start + 16 + length > len(data):
+        end = start + 16 + length
+        checksum = int.from_bytes(data[end - 4 : end], "little")
+        if end > len(data) or masked_crc32c(data[start + 12 : end - 4]) != checksum:
             return
-        yield body
-        start += 16 + length
+        yield data[start:end]
+        start = end

@@ -18,13 +18,13 @@ from crpipe.train.checkpoints import CheckpointStore, load, refuse_not_finite, r
 from crpipe.train.link_start import Saved, verified
 from crpipe.train.meter import Clock, GpuSampler, Meter, Profiler, Smooth, UncountedSteps
 from crpipe.train.metrics_log import Outputs
-from crpipe.train.numerics import c_library, compare, numerics, numerics_of
+from crpipe.train.numerics import c_library, compare, kinds, numerics, numerics_of
 from crpipe.train.pretrained import held_out_warning
 from crpipe.train.schedule import Schedules
 from crpipe.train.state import TrainState
 from crpipe.train.step import Micro, Stepper, compile_modules
 from crpipe.train.trackers import find_loggers
-from crpipe.train.validation import Validator
+from crpipe.train.validation import Validator, as_before
 from crpipe.train.workload import Calibrates, Fits, Histograms, Workload, WorkloadCall, check_weighted
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class Trainer:
         train.pretrained, fresh weights.
         """
         name, say = self.link.name, self.progress.message
-        self.numerics = self.world.gather(numerics(self.world))
+        self.numerics = kinds(self.world.gather(numerics(self.world)))
         snapshot = self.world.gather(self._newest_snapshot())[0]
         if snapshot is not None:
             self._resume(snapshot)
@@ -164,9 +164,8 @@ class Trainer:
             say(f"link {name}: starts from the checkpoint of {self.link.parent}")
         else:
             self._init_weights(self.start)
-        for process in self.numerics:
-            if process not in self.state.numerics:
-                self.state.numerics = [*self.state.numerics, dict(process)]
+        earlier = [each for each in self.state.numerics if each not in self.numerics]
+        self.state.numerics = [*earlier, *self.numerics]
         self._note("numerics", **self.numerics[0], c_library=c_library())
         self._snapshot_taken()
 
@@ -192,9 +191,9 @@ class Trainer:
         self.state.restore(snapshot)
         self.state.numerics = numerics_of(snapshot)
         extra = snapshot["extra"]
-        self.meter.restore(extra["meter"])
+        self.meter.restore(extra["meter"], self.world)
         self.smooth.restore(extra["smooth"])
-        self.throttle_meter.restore(extra["throttle_meter"])
+        self.throttle_meter.restore(extra["throttle_meter"], self.world)
         self.last = extra["last"]
         self.logged = extra.get("logged", 0)
         self.validator.restore(extra["best"])
@@ -241,8 +240,8 @@ class Trainer:
             refuse_not_finite(source.path, weights)
 
     def _compare_numerics(self, state: Mapping[str, Any], path: Path) -> None:
-        here, policy = self.numerics[0], self.train.numerics
-        compare(numerics_of(state), here, str(path), policy, self.progress.message)
+        policy = self.train.numerics
+        compare(numerics_of(state), self.numerics, str(path), policy, self.progress.message)
 
     # Step.
 
@@ -341,8 +340,9 @@ class Trainer:
             return
         if isinstance(self.workload, Histograms):
             events = group[-1][0]
-            with torch.no_grad(), WorkloadCall(self.workload, "histograms", events):
-                arrays = self.workload.histograms(self.state.model, events, self.state.generator)
+            model, generator = self.state.model, self.state.generator
+            with torch.no_grad(), as_before(model), WorkloadCall(self.workload, "histograms", events):
+                arrays = self.workload.histograms(model, events, generator)
             self.outputs.histograms(step, arrays)
 
     def _check_loss_limits(self, values: Mapping[str, float]) -> None:
@@ -418,10 +418,11 @@ class Trainer:
         self._check_loss_limits(self.meter.means(self.world))
         if self.outputs is not None:
             self.outputs.sync()
+        meters = {"meter": self.meter, "throttle_meter": self.throttle_meter}
+        sums = {name: meter.state(self.world) for name, meter in meters.items()}
         if self.world.leads:
             extra = {
-                "meter": self.meter.state(),
-                "throttle_meter": self.throttle_meter.state(),
+                **sums,
                 "smooth": self.smooth.state(),
                 "last": dict(self.last),
                 "logged": self.logged,

@@ -82,16 +82,17 @@ class Meter:
         self._sums, self._series = {}, {}
         return values
 
-    def state(self) -> dict[str, Any]:
-        """Return what a snapshot needs."""
+    def state(self, world: World) -> dict[str, Any]:
+        """Return what a snapshot needs, the same on all ranks: sums over all of them, and the series."""
         return {
-            "sums": {name: pair.cpu() for name, pair in self._sums.items()},
+            "sums": totals_of_ranks(self._sums, world),
             "series": {name: torch.stack(series).cpu() for name, series in self._series.items()},
         }
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Load what a snapshot held."""
-        self._sums = {name: pair.to(self._device) for name, pair in state["sums"].items()}
+    def restore(self, state: dict[str, Any], world: World) -> None:
+        """Load what a snapshot held: one rank goes on with the sums of all."""
+        sums = state["sums"] if world.leads else {}
+        self._sums = {name: pair.to(self._device) for name, pair in sums.items()}
         self._series = {name: list(series.to(self._device)) for name, series in state["series"].items()}
 
 

@@ -84,14 +84,22 @@ def difference(known: Sequence[Numerics], here: Numerics) -> str:
     return "; ".join(parts)
 
 
-def compare(
-    known: Sequence[Numerics], here: Numerics, what: str, policy: str, say: Callable[[str], None]
-) -> None:
-    """Compare how a state was computed with how this process computes; the same: silent.
+def kinds(processes: Sequence[Numerics]) -> list[Numerics]:
+    """List how the processes of a training compute, each kind once."""
+    return [each for at, each in enumerate(processes) if each not in processes[:at]]
 
-    Another: one line, or CheckpointError where ``policy`` is refuse.
+
+def compare(
+    known: Sequence[Numerics], here: Sequence[Numerics], what: str, policy: str, say: Callable[[str], None]
+) -> None:
+    """Compare how a state was computed with the kinds of these processes; the same: silent.
+
+    known: the kinds of the last job come last. Another kind: one line, or CheckpointError where ``policy`` is
+    refuse.
     """
-    other = difference(known, here)
+    last = known[-len(here) :]
+    new = (each for each in here if all(difference([one], each) for one in last))
+    other = next((difference(known, each) for each in new), "")
     if not other:
         return
     if policy == "refuse":

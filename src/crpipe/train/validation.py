@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from crpipe.train.link_plan import LinkPlan
     from crpipe.train.state import TrainState
@@ -333,21 +333,29 @@ class Validator:
 @contextlib.contextmanager
 def _as_evaluated(state: TrainState) -> Iterator[None]:
     """Use the averaged weights and the mode for evaluation; then restore weights, buffers and modes."""
+    before = [value.detach().clone() for value in state.averaged.values()]
+    with as_before(state.model):
+        try:
+            with torch.no_grad():
+                for name, parameter in state.averaged.items():
+                    parameter.copy_(state.average[name])
+            state.model.eval()
+            yield
+        finally:
+            with torch.no_grad():
+                _restore(state.averaged.values(), before)
 
-    def values() -> list[Tensor]:
-        return [*state.averaged.values(), *state.model.buffers()]
 
-    before = [value.detach().clone() for value in values()]
-    modes = [(module, module.training) for module in state.model.modules()]
+@contextlib.contextmanager
+def as_before(model: nn.Module) -> Iterator[None]:
+    """Restore the buffers and modes of a model that is only looked at."""
+    before = [buffer.clone() for buffer in model.buffers()]
+    modes = [(module, module.training) for module in model.modules()]
     try:
-        with torch.no_grad():
-            for name, parameter in state.averaged.items():
-                parameter.copy_(state.average[name])
-        state.model.eval()
         yield
     finally:
         with torch.no_grad():
-            _restore(values(), before)
+            _restore(model.buffers(), before)
         for module, mode in modes:
             module.training = mode
 

@@ -37,7 +37,7 @@ from crpipe.train import loop
 from damage import edit, flip
 from models import train_range
 from told import Told
-from toy import RANGES, Toy, toy_config
+from toy import RANGES, Toy, toy_config, write_shards
 
 FIRST, SECOND, _ = RANGES
 
@@ -100,6 +100,24 @@ def test_a_pack_trains_to_the_same_bytes(campaign, whole, tmp_path):
         "start",
         "finished",
     ]
+
+
+def test_a_pack_begins_from_trained_weights_where_the_first_range_has_no_event(tmp_path):
+    train = {"workload": "toy:FittedToy"}
+    trained = toy_config(tmp_path / "trained", train=train)
+    train_range(trained, FIRST, Told())
+    head = toy_config(tmp_path / "head", train={**train, "pretrained": str(trained.paths().receipt(FIRST))})
+    write_shards(head.paths().shards(FIRST), [], Campaign.open(head).data)
+    train_range(head, FIRST, Told())
+    job = packed(head, tmp_path / "node")
+    train_range(head, SECOND, Told())
+    whole = head.paths().receipt(SECOND).read_bytes()
+    shutil.rmtree(head.paths().store(SECOND))
+    head.paths().receipt(SECOND).unlink()
+    shutil.rmtree(tmp_path / "trained")
+    train_pack(job, Told())
+    unpack(Campaign.open(head), job.out, Told())
+    assert head.paths().receipt(SECOND).read_bytes() == whole
 
 
 def strike_after(monkeypatch, calls):

@@ -9,7 +9,7 @@ from crpipe.core.errors import PluginError
 from crpipe.core.files import sha256
 from crpipe.core.signals import StopRequest
 from crpipe.core.text import NullProgress
-from models import interrupted, train_range
+from models import interrupted, train_range, trained
 from toy import RANGES, Toy, toy_config
 
 WAYS = [(0, 0), (0, 2), (1, 0), (1, 2), (3, 0), (3, 2)]  # load.collate_workers, load.prefetch
@@ -74,3 +74,18 @@ def test_a_snapshot_after_resumes_has_the_bytes_of_one_without(tmp_path, monkeyp
     files = [{path.name for path in config.paths().store(RANGES[0]).glob("*.pt")} for config in configs]
     assert files[0] == files[1]  # the names hold the hashes
     assert sorted(name.partition("-")[0] for name in files[0]) == ["best", "snapshot", "snapshot"]
+
+
+def test_histograms_leave_the_buffers_and_the_mode_of_the_model_as_they_were(tmp_path, monkeypatch):
+    def look(_, model, *__):
+        model.eval()  # without its dropout
+        model["fitted"].centre.add_(1.0)
+        return {}
+
+    monkeypatch.setattr("crpipe.train.loop.HISTOGRAM_LOGS", 1)
+    found = []
+    for name, histograms in (("plain", Toy.histograms), ("changing", look)):
+        monkeypatch.setattr(Toy, "histograms", histograms)
+        receipt, _, _ = trained(toy_config(tmp_path / name, train={"workload": "toy:FittedToy"}))
+        found.append(receipt["sha256"])
+    assert found[0] == found[1]

@@ -39,7 +39,7 @@ def test_a_restored_meter_goes_on_exactly():
         for meter in (whole, cut):
             meter.add("loss", torch.tensor(value), 3)
             meter.record("norm", torch.tensor(value))
-    resumed.restore(cut.state())
+    resumed.restore(cut.state(WORLD), WORLD)
     for meter in (whole, resumed):
         meter.add("loss", torch.tensor(0.7), 5)
         meter.record("norm", torch.tensor(0.7))

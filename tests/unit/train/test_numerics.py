@@ -12,7 +12,7 @@ import torch
 from crpipe.core.errors import CheckpointError
 from crpipe.core.journal import Journal
 from crpipe.train.checkpoints import CheckpointStore, load
-from crpipe.train.numerics import compare, difference, hashes, numerics
+from crpipe.train.numerics import compare, difference, hashes, kinds, numerics
 from crpipe.train.ranks import World
 from models import interrupted, trained
 from toy import RANGES, toy_config
@@ -82,11 +82,36 @@ def test_what_differs_is_said_in_words(name, words):
     other = {**here, name: 99}
     assert difference([other], here).startswith(words)
     said = []
-    compare([other], here, "s.pt", "warn", said.append)
+    compare([other], [here], "s.pt", "warn", said.append)
     assert len(said) == 1
     assert "\n" not in said[0]
     with pytest.raises(CheckpointError, match="train.numerics: warn"):
-        compare([other], here, "s.pt", "refuse", said.append)
+        compare([other], [here], "s.pt", "refuse", said.append)
+
+
+def test_processes_of_several_kinds_are_compared_with_all_those_of_the_last_job():
+    one = numerics(WORLD)
+    other, third = ({**one, "instructions": name} for name in ("AVX2", "AVX512"))
+    assert kinds([one, other, one]) == [one, other]
+    for known, here, named in (
+        ([one, other], [other, one], ""),
+        ([third, one, other], [one, other], ""),
+        ([one], [one, other], "here AVX2"),  # as where the second node of a job is another one
+        ([one, other], [one], "instruction set AVX2"),
+        ([], [one, other], "an earlier version of crpipe"),
+    ):
+        said = []
+        compare(known, here, "s.pt", "warn", said.append)
+        assert len(said) == bool(named)
+        assert named in "".join(said)
+
+
+def test_the_numerics_of_the_last_job_are_the_last(tmp_path):
+    for threads in (1, 2, 1):
+        interrupted(toy_config(tmp_path, train={"threads": threads}))
+    _, checkpoint, told = trained(toy_config(tmp_path, train={"threads": 1}))
+    assert "numerics" not in told
+    assert [each["threads"] for each in checkpoint["numerics"]] == [2, 1]
 
 
 def test_receipt_checkpoint_and_journal_hold_it(tmp_path):

@@ -334,11 +334,16 @@ def test_who_neither_validates_nor_calibrates_needs_no_validation_shards(tmp_pat
     trained(config, SECOND)
 
 
-def test_a_fit_waits_for_a_link_with_events(tmp_path):
-    config = toy_config(tmp_path, train=FITTED)
+def without_training_events(config):
+    """Leave the first range nothing but validation events."""
     folder = config.paths().shards(FIRST)
     manifest = json.loads((folder / "manifest.json").read_text())
     write_shards(folder, [("validation-00000", "validation", make_events(60, 2))], manifest["data"])
+
+
+def test_a_fit_waits_for_a_link_with_events(tmp_path):
+    config = toy_config(tmp_path, train=FITTED)
+    without_training_events(config)
     assert fitted_of(trained(config)[1])["events"] == 0
     _, checkpoint, _ = trained(config, SECOND)
     assert fitted_of(checkpoint)["events"] == 70
@@ -362,6 +367,10 @@ def test_a_training_from_weights_has_what_the_other_one_fitted(tmp_path):
     second = toy_config(tmp_path / "second", seed=7, train={**FITTED, "pretrained": str(source)})
     centres = [each["model"]["fitted.centre"].tolist() for each in (checkpoint, trained(second)[1])]
     assert centres[0] == centres[1]
+    late = toy_config(tmp_path / "late", train={**FITTED, "pretrained": str(source)})
+    without_training_events(late)
+    assert trained(late)[1]["model"]["fitted.centre"].tolist() == centres[0]
+    assert trained(late, SECOND)[1]["model"]["fitted.centre"].tolist() == centres[0]
     plain = toy_config(tmp_path / "plain")
     trained(plain)
     mapped = {"pretrained": str(plain.paths().receipt(FIRST)), "init_map": {"critic.": "critic."}}
