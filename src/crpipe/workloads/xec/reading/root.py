@@ -56,7 +56,7 @@ def read_dead(path: Path) -> DeadSensors:
     lists: dict[int | None, list[int]] = {}
     by_run: bool | None = None
     for number, line in enumerate(_lines(path), 1):
-        text = "".join(line.partition("#")[0].split())
+        text = ",".join(part.strip() for part in line.partition("#")[0].split(","))
         if not text:
             continue
         if by_run is None:

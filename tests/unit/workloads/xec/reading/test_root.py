@@ -176,7 +176,7 @@ def test_dead_sensors_are_added_to_the_sentinels(write, tmp_path):
     whole = read(path).items.reshape(EVENTS, SENSORS, 4)
     lists = {
         "# two of them\n3  # flickers\n\n4759\n": np.tile([[3, 4759]], (EVENTS, 1)),
-        "run,sensor_id\n8, 3\n8,4759\n": np.array([[3, 4759]] * 2),
+        "run, sensor_id\n8, 3\n 8 ,4759\n": np.array([[3, 4759]] * 2),
         "# none\n": np.zeros((0, 2), int),
     }
     for number, (text, sensors) in enumerate(lists.items()):
@@ -196,6 +196,8 @@ def test_dead_sensors_are_added_to_the_sentinels(write, tmp_path):
         (b"-1", "line 1: expected"),
         (b"3\nfour", "line 2: expected"),
         (b"3,4", "line 1: expected"),
+        (b"3 4", "line 1: expected"),  # neither sensor 34 nor two sensors
+        (b"run,sensor_id\n5,6 7", "line 2: expected"),
         (b"run,sensor_id\n5", "line 2: expected"),
         (b"run,sensor_id\n5,6,7", "line 2: expected"),
         (b"3\n4.0", "line 2: expected"),
