@@ -280,7 +280,10 @@ def test_truth_that_a_file_lacks_is_nan(write, missing):
         "uvwTruth": ["u_cm", "v_cm", "w_cm"],
         "emiAng": ["theta_rad", "phi_rad"],
     }[missing]
-    events = read(write(**{missing: None}))
+    path = write(**{missing: None})
+    opened, events = reader(), read(path)
+    opened.totals(path)
+    assert any(f"no branch {missing}: NaN; set reader.truth" in each for each in opened.notes)
     assert {name for name, values in events.columns.items() if np.isnan(values).any()} == set(columns)
     reasons = find_invalid_events(events, reader().layout)
     assert reasons[0].startswith(f"{columns[0]} is nan, not within")
