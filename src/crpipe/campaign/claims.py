@@ -60,7 +60,7 @@ def copied(paths: Paths) -> list[Path]:
     folders = [paths.manifest("x").parent, paths.staged("x").parent, paths.converted("x").parent]
     folders.append(paths.table_copies())
     files = [tables, paths.positions(), paths.position_names()]
-    return [folder for folder in folders if _holds(folder, "*")] + [
+    return [folder for folder in folders if any(path.name != "lease" for path in folder.glob("*"))] + [
         file for file in files if is_present(file)
     ]
 

@@ -35,14 +35,16 @@ class InitConfig(BaseModel, frozen=True, extra="forbid"):
     """What a workload begins with: the content of ``start.yaml``.
 
     about: what it learns, in a line. workload, simulator: ``module:Name``. readers: the same of its readers;
-    the first is the default. extras: those that its evaluation needs, and why. per_step: batches that a step
-    takes. always, synthetic: keys of the configuration for any files, and those besides for simulated ones.
+    the first is the default. tables: that the workload itself needs, by the usual names of their files.
+    extras: those that its evaluation needs, and why. per_step: batches that a step takes. always, synthetic:
+    keys of the configuration for any files, and those besides for simulated ones.
     """
 
     about: str
     workload: str
     readers: dict[str, DeclaredReader] = {}
     simulator: str = ""
+    tables: dict[str, str] = {}
     extras: dict[str, str] = {}
     per_step: int = 1
     always: dict[str, Any] = {}
@@ -75,6 +77,17 @@ def is_declared(name: str) -> bool:
 def init_configs() -> dict[str, InitConfig]:
     """Read what each declared workload begins with, by its short name; ConfigError for a wrong file."""
     return {name: _of(value) for name, value in sorted(declared().items())}
+
+
+def declared_readers() -> dict[str, dict[str, DeclaredReader]]:
+    """Return the readers of each declared workload, with the side tables of both, by its short name."""
+    return {
+        name: {
+            reader: about.model_copy(update={"tables": {**config.tables, **about.tables}})
+            for reader, about in config.readers.items()
+        }
+        for name, config in init_configs().items()
+    }
 
 
 def _of(value: str) -> InitConfig:

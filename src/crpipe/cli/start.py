@@ -104,9 +104,7 @@ def init(
     lacking = new.lacking_tables(tree)
     if lacking:
         words = " ".join(f"--table {name}=URI" for name in lacking)
-        raise ConfigError(
-            f"source.tables: {tree['source']['reader']} needs {', '.join(lacking)}; add {words}"
-        )
+        raise ConfigError(f"source.tables: {', '.join(lacking)} not given; add {words}")
     unused = new.check_named(tree, answers)
     tree, reasons, sizes = new.fit_to_files(tree, answers)
     shown = unused if asks else [*notes, *unused]  # notes were shown while it asked

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import crpipe
-from crpipe.campaign.declarations import DeclaredReader, InitConfig, init_configs
+from crpipe.campaign.declarations import InitConfig, declared_readers, init_configs
 from crpipe.campaign.readers import ReaderChoice, open_reader
 from crpipe.campaign.simulators import offered_tables, open_simulator
 from crpipe.config.loading import AUTO, SYNTHETIC, Tree, flatten, validate
@@ -125,18 +125,14 @@ def plugins_of(answers: Answers) -> list[Plugins]:
     """Name what reads the files, among the included workloads and readers, and fits with the answers."""
     return [
         each
-        for each in fitting_plugins(answers.sample, _included())
+        for each in fitting_plugins(answers.sample, declared_readers())
         if answers.workload in ("", each.workload) and answers.reader in ("", each.reader)
     ]
 
 
-def _included() -> dict[str, Mapping[str, DeclaredReader]]:
-    return {name: config.readers for name, config in init_configs().items()}
-
-
 def included_reader(path: Path) -> ReaderChoice | None:
     """Return the one included reader that reads a file; None for none, or several."""
-    plugins = fitting_plugins([path], _included())
+    plugins = fitting_plugins([path], declared_readers())
     if len(plugins) != 1:
         return None
     tables = {name: Path(at) for name, at in plugins[0].tables.items()}
@@ -160,7 +156,7 @@ def complete(answers: Answers, folder: Path) -> tuple[Answers, list[str]]:
         answers = with_plugins(answers, plugins[0])
         lines.append(f"read by {answers.reader}; workload {answers.workload}")
     if not answers.workload:
-        unread = why_unread(answers.sample, _included())
+        unread = why_unread(answers.sample, declared_readers())
         raise ConfigError("\n".join([_NO_WORKLOAD.format(", ".join(init_configs())), *unread]))
     init_config = find_init_config(answers.workload)
     usual = init_config.synthetic.get("ranges", _RANGES) if answers.simulated else _RANGES
@@ -285,12 +281,15 @@ def extras_of(reader: str, workload: str) -> dict[str, str]:
 
 
 def lacking_tables(tree: Tree) -> list[str]:
-    """Name the side tables that the reader needs and the configuration does not name."""
+    """Name the side tables that reader or workload need and the configuration does not name."""
     config = validate(tree)
     if config.simulates():
         return []
     reader = open_reader(config.source.reader, config.options("reader"))
-    return sorted({*reader.needs} - {*config.source.tables})
+    workload = next(
+        (each for each in init_configs().values() if each.workload == config.train.workload), None
+    )
+    return sorted({*reader.needs, *(workload.tables if workload else ())} - {*config.source.tables})
 
 
 def _merged(base: Tree, over: Mapping[str, Any]) -> Tree:

@@ -10,12 +10,29 @@ from typing import TYPE_CHECKING
 from crpipe.campaign.duplicates import ALLOW, Twins, find_twins
 from crpipe.campaign.raw_files import Entry, count_listed, read_manifest
 from crpipe.core.causes import is_present
-from crpipe.core.errors import ConfigError, FormatError, PlaceError, PluginError, SourceError
+from crpipe.core.errors import (
+    ConfigError,
+    FormatError,
+    ListingError,
+    PlaceError,
+    PluginError,
+    SourceError,
+)
 from crpipe.report.estimates import SourceLook
 from crpipe.source.convert import convert_sample
-from crpipe.source.preview import Listings, fetch_sample, find_same, is_remote, list_now, smallest, typical
+from crpipe.source.preview import (
+    Listings,
+    PreviewDeadline,
+    fetch_sample,
+    find_same,
+    is_remote,
+    list_now,
+    smallest,
+    typical,
+)
+from crpipe.source.range_files import describe_files
 from crpipe.source.suggestions import spread
-from crpipe.source.uris import host_and_path, scheme_of
+from crpipe.source.uris import SourceOptions, host_and_path, scheme_of
 from crpipe.split.preview import FileSample, read_sample
 
 if TYPE_CHECKING:
@@ -30,7 +47,10 @@ def look_at_source(campaign: Campaign, *, offline: bool = False) -> SourceLook:
     config, paths = campaign.config, campaign.paths
     new = [name for name in config.all_ranges() if not is_present(paths.manifest(str(name)))]
     listings = list_now(config, new, offline=offline)
-    file = _read_one(campaign, listings, remote=is_remote(config, new)) if listings.files else None
+    missing = _missing_tables(campaign)
+    listings.problems += missing
+    readable = bool(listings.files) and not missing
+    file = _read_one(campaign, listings, remote=is_remote(config, new)) if readable else None
     twins = find_twins(paths, campaign.ranges) or _same(campaign, listings)
     if twins is not None and config.ranges.duplicates == "refuse":
         listings.problems.append(f"{twins.describe()}; {twins.remedy()}")
@@ -46,6 +66,19 @@ def look_at_source(campaign: Campaign, *, offline: bool = False) -> SourceLook:
         warnings=tuple(listings.warnings),
         problems=tuple(listings.problems),
     )
+
+
+def _missing_tables(campaign: Campaign) -> list[str]:
+    """Describe side tables of this machine that were not copied yet, and are not where source.tables says."""
+    config, deadline, problems = campaign.config, PreviewDeadline(), []
+    tables = {} if config.simulates() else config.source.tables
+    for name, uri in tables.items():
+        if scheme_of(uri) == "file" and name not in campaign.reader.tables:
+            try:
+                describe_files(SourceOptions.of(config), [uri], [uri], f"source.tables.{name}", deadline)
+            except ListingError as error:
+                problems.append(str(error))
+    return problems
 
 
 def _same(campaign: Campaign, listings: Listings) -> Twins | None:

@@ -235,7 +235,7 @@ async def _walk(
             files, names = await _with_retries(ask, here, options, deadline)
             entries += [replace(entry, path=f"{below}{entry.path}") for entry in files]
             folders += [f"{below}{name}" for name in names]
-            waiting += [f"{below}{name}/" for name in names if top.deep]
+            waiting += [f"{below}{name}/" for name in names if top.deep and not name.startswith(".")]
     return entries, folders
 
 

@@ -32,6 +32,7 @@ MOST = 100_000  # names of one folder that are read for a message
 _RANGES = 10  # ranges that a folder of numbered files is cut into, about
 _LARGEST_STEP = 1000
 _LISTS = (".txt", ".list", ".lst")  # suffixes of lists of files
+_NOTES = (*_LISTS, "", ".md", ".rst", ".log", ".json", ".yaml", ".yml")  # of what lies beside folders of data
 _NUMBER = re.compile(r"(.*?)(\d+)(\D*)")
 _ALMOST = re.compile(r"\d{1,7}-\d{1,7}")  # a range directory without its zeros
 
@@ -102,10 +103,19 @@ def _pattern_in(folder: Path) -> str:
         suffix = _usual_suffix(inside[0]) if inside[0] else ""
         return f"{folder}/{PATTERN.sub(RANGE, ranges[0], count=1)}/*{suffix}"
     suffix = _usual_suffix(files) if files else ""
-    if not files or suffix in _LISTS:
+    if not files or suffix in _LISTS or _pattern_below(folder, files, folders):
         return ""
     alike = [name for name in files if Path(name).suffix == suffix]
-    return _number_uri(folder, alike) or f"{folder}/*{suffix}"
+    numbered = "" if _has_gaps(alike) else _number_uri(folder, alike)
+    return numbered or f"{folder}/*{suffix}"
+
+
+def _pattern_below(folder: Path, files: Sequence[str], folders: Sequence[str]) -> str:
+    """Return the pattern of the files in the folders of a folder that has but notes itself; else empty."""
+    if files and _usual_suffix(files) not in _NOTES:
+        return ""
+    names = [name for each in spread(folders) for name in (_scan(folder / each) or ([], []))[0]]
+    return f"{folder}/**/*{_usual_suffix(names)}" if names else ""
 
 
 def spread(items: Sequence[Item]) -> list[Item]:
@@ -131,7 +141,9 @@ def _ranges_of(source: SourceFiles) -> SuggestedRanges | None:
     location, names = pattern.whole(), source.names()
     if not names:
         return None
-    suggestion = _flat(location.pattern, len(names), f"in {location.folder}")
+    others = [name for name in (_scan(Path(location.folder)) or ([],))[0] if not location.has(name)]
+    beside = f"; {len(others)} left out: {shown(others)}" if others else ""
+    suggestion = _flat(f"{location.pattern}{beside}", len(names), f"in {location.folder}")
     return replace(suggestion, paths=_sampled([f"{location.folder}/{name}" for name in names]))
 
 
@@ -207,7 +219,10 @@ def hint_of(pattern: SourcePattern, name: Range | None = None, *, option: bool =
     closed = next((each for each in [*reversed(folder.parents), folder] if _is_closed(each, folder)), None)
     if closed or (content is None and _is_folder(folder)):
         return f"make it readable: chmod u+rx {shlex.quote(str(closed or folder))}, or ask its owner"
-    if content is not None and any(location.has(file) for file in content[0]):
+    numbered = pattern.kind is Kind.NUMBERS
+    if content and any(
+        pattern.number_of(file) is not None if numbered else location.has(file) for file in content[0]
+    ):
         return ""
     named = Path(host_and_path(pattern.uri)[1])
     if not {*pattern.uri} & {"{", *WILDCARDS}:
@@ -235,15 +250,18 @@ def _describe(folder: Path, *, option: bool) -> str:
         advice = _advice("uri", _pattern_in(folder), option=option)
         count = f"{len(ranges):,} range director{'y' if len(ranges) == 1 else 'ies'}"
         return f"{folder} holds {count} ({span}); {advice}"
-    if files:
+    below = _pattern_below(folder, files, folders)
+    if files and not below:
         return _describe_files(folder, files, option=option)
     almost = next((name for name in folders if _ALMOST.fullmatch(name)), None)
     if almost:
         name = "-".join(f"{int(number):07}" for number in almost.split("-"))
         return f"{folder} holds {shown(folders)}; range directories have seven digits: name it {name}"
-    if folders:
-        return f"{folder} holds the folders {shown(folders)} and no files; name the folder with the files"
-    return f"{folder} is empty"
+    if not folders:
+        return f"{folder} is empty"
+    held = f"{folder} holds the folders {shown(folders)}{'' if files else ' and no files'}"
+    every = f", or for all of them {_advice('uri', below, option=option)}" if below else ""
+    return f"{held}; name the folder with the files{every}"
 
 
 def _describe_files(folder: Path, files: list[str], *, option: bool) -> str:
@@ -288,6 +306,12 @@ def _number_uri(folder: Path, names: list[str]) -> str:
         return ""
     number = f"{{number:0{digits.pop()}}}" if padded else "{number}"
     return f"{folder}/{parts[0][1]}{number}{parts[0][3]}"
+
+
+def _has_gaps(names: Sequence[str]) -> bool:
+    """Return whether numbers are missing between those in the names of numbered files."""
+    numbers = [int(part[2]) for name in names if (part := _NUMBER.fullmatch(name))]
+    return bool(numbers) and max(numbers) - min(numbers) >= len(numbers) and len(names) < MOST
 
 
 def _usual_suffix(files: Sequence[str]) -> str:

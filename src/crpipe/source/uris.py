@@ -192,8 +192,13 @@ class RangeSource:
     deep: bool = False
 
     def has(self, name: str) -> bool:
-        """Return whether a file's name, after its directories below this one, matches the pattern."""
-        return fnmatch.fnmatchcase(name.rpartition("/")[2], self.pattern)
+        """Return whether a file's name, after its directories below this one, matches the pattern.
+
+        As in a shell, no wildcard stands for a dot at the beginning.
+        """
+        file = name.rpartition("/")[2]
+        is_hidden = file.startswith(".") and not self.pattern.startswith(".")
+        return not is_hidden and fnmatch.fnmatchcase(file, self.pattern)
 
 
 @dataclass(frozen=True)

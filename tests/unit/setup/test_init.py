@@ -36,6 +36,8 @@ from crpipe.setup.init import (
 )
 from crpipe.workloads.direction.simulator.files import kaggle_folder
 from crpipe.workloads.direction.simulator.options import NeutrinoTelescopeOptions
+from crpipe.workloads.xec.simulator.files import write_gammas
+from crpipe.workloads.xec.simulator.options import XenonDetectorOptions
 
 REPOSITORY = Path(__file__).parents[3]
 READER = "crpipe.workloads.muons.reading.parquet:Bundles"
@@ -136,12 +138,14 @@ def test_what_is_missing_or_wrong_is_named(tmp_path, answers, said):
     assert said in str(error.value)
 
 
-def test_side_tables_of_the_reader_are_asked_for(tmp_path):
+def test_side_tables_of_reader_and_workload_are_asked_for(tmp_path):
     remote = "pelican://host/batch_{number}.parquet"
     assert lacking_tables(composed(tmp_path, workload="direction", uri=remote)) == ["geometry", "meta"]
     given = {"geometry": "/data/geometry.csv", "meta": "/data/meta.parquet"}
     assert lacking_tables(composed(tmp_path, workload="direction", uri=remote, tables=given)) == []
     assert lacking_tables(composed(tmp_path, workload="direction")) == []
+    assert lacking_tables(composed(tmp_path, workload="xec", uri=remote)) == ["sensors"]
+    assert lacking_tables(composed(tmp_path, workload="xec")) == []
 
 
 def test_extras_of_a_reader_and_of_an_evaluation():
@@ -311,6 +315,10 @@ def test_side_tables_under_their_usual_names_are_found(tmp_path):
     assert answers.workload == "direction"
     assert sorted(answers.tables) == ["geometry", "meta"]
     assert lacking_tables(compose(answers)) == []
+    write_gammas(XenonDetectorOptions(events_per_file=2), 1, 1, tmp_path / "gammas.root")
+    (tmp_path / "sensors.csv").touch()
+    answers, _ = complete(Answers("", f"{tmp_path}/*.root"), tmp_path)
+    assert answers.tables == {"sensors": f"{tmp_path}/sensors.csv"}
 
 
 def test_many_events_keep_the_usual_sizes():

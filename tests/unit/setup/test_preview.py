@@ -84,6 +84,16 @@ def test_a_reader_that_lacks_its_table_reads_nothing_yet(configure):
     assert "no file was read: source.tables: the table" in seen.notes[0]
 
 
+def test_a_side_table_that_is_not_there_is_named_and_no_raw_file_blamed(configure, tmp_path):
+    config = configure(
+        "source.reader=crpipe.workloads.xec.reading.root:RootFiles",
+        "reader.sensors=true",
+        f"source.tables.sensors={tmp_path}/sensor.csv",
+    )
+    (problem,) = look_at_source(Campaign.open(config)).problems
+    assert problem.startswith(f"{tmp_path}/sensor.csv: cannot be looked up (No such file or directory)")
+
+
 def test_one_file_of_a_remote_source_is_copied_and_named_as_in_the_source(configure, raw, monkeypatch):
     remote = configure("source.uri=pelican://host/x/{range}/*.parquet")
     local, list_now = configure(), preview.list_now

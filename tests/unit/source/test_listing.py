@@ -38,6 +38,18 @@ def test_two_stars_list_all_directories_below(configure, name, tree):
     assert sorted(str(path.relative_to(copies)) for path in copies.rglob("*.bin")) == sorted(paths)
 
 
+def test_hidden_files_and_directories_are_listed_by_no_wildcard(configure, name, tree):
+    folder = tree / str(name)
+    for below in (".snapshot", "a"):
+        (folder / below).mkdir()
+        for file in ("part-0000.bin", "._part-0000.bin"):
+            (folder / below / file).write_bytes(b"x")
+    (folder / ".part.bin").write_bytes(b"x")
+    paths = [entry.path for entry in listed(configure(uri=f"{tree}/{{range}}/**/*.bin"), name)]
+    assert paths[0] == "a/part-0000.bin"
+    assert not any("/." in f"/{path}" for path in paths)
+
+
 def test_a_link_that_leads_back_ends_a_deep_listing(configure, name, tree):
     (tree / str(name) / "again").symlink_to(tree / str(name))
     with pytest.raises(ListingError, match="20 directories deep; does a link lead back"):

@@ -10,7 +10,7 @@ import pytest
 from crpipe.core.errors import ConfigError
 from crpipe.core.ranges import Range
 from crpipe.source import suggestions
-from crpipe.source.suggestions import hint_of, suggest_ranges
+from crpipe.source.suggestions import hint_of, pattern_of, suggest_ranges
 from crpipe.source.uris import SourcePattern
 
 RANGES = ("0000000-0000003", "0000004-0000007", "0000012-0000015")
@@ -114,6 +114,39 @@ def test_a_folder_of_files_is_named_by_the_pattern_that_matches_them(tmp_path, n
     assert uri.replace("{flat}", str(flat)) in str(error.value)
     if "--uri" in uri:
         assert suggest_ranges(uri.split("'")[1].replace("{flat}", str(flat))).text
+
+
+def test_folders_below_are_named_whatever_notes_lie_beside_them(tmp_path):
+    for name in ("E4-5", "E5-6"):
+        fill(tmp_path / name, ["a.parquet", "b.parquet", "SHA256SUMS"])
+    whole = f"{tmp_path}/**/*.parquet"
+    for notes in ([], ["README.md"], ["README.md", "all.txt"]):
+        fill(tmp_path, notes)
+        for uri in (str(tmp_path), f"{tmp_path}/*.parquet"):
+            with pytest.raises(ConfigError, match="holds the folders E4-5, E5-6.*; name the folder") as error:
+                suggest_ranges(pattern_of(uri) or uri)
+            assert f"for all of them write --uri '{whole}'" in str(error.value)
+    assert suggest_ranges(whole).count == 4
+    fill(tmp_path, ["c.parquet", "d.parquet", "e.parquet"])
+    assert pattern_of(str(tmp_path)) == f"{tmp_path}/*.parquet"
+
+
+def test_files_that_exist_are_taken_where_numbers_are_missing(tmp_path):
+    fill(tmp_path, [f"f_{number}.root" for number in (3, 4, 5)])
+    assert pattern_of(str(tmp_path)) == f"{tmp_path}/f_{{number}}.root"
+    fill(tmp_path, ["f_9.root"])
+    assert pattern_of(str(tmp_path)) == f"{tmp_path}/*.root"
+
+
+def test_numbers_with_other_zeros_are_answered_with_what_lies_there(tmp_path):
+    fill(tmp_path, ["f_7.root", "f_12.root"])
+    with pytest.raises(ConfigError, match=r"no file there matches; .*--uri '.*/f_\{number\}\.root'"):
+        suggest_ranges(f"{tmp_path}/f_{{number:06}}.root")
+
+
+def test_what_a_pattern_leaves_out_is_named(tmp_path):
+    fill(tmp_path, ["a.h5", "b.h5", "C.H5", "d.h5.gz"])
+    assert "(*.h5; 2 left out: C.H5, d.h5.gz)" in suggest_ranges(f"{tmp_path}/*.h5").text
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,7 @@ _INNER_CENTRES = 64.97
 _OUTER_CENTRES = 106.27
 _HALF_ANGLE = {"inner": 62.09, "outer": 60.15, "side": 60.14, "end": 62.8}
 _MOST_NEIGHBOUR_PITCHES = 2.0
+_MOST_SCALE = 2.0
 
 
 def face_of() -> NDArray[np.int64]:
@@ -151,8 +152,8 @@ def write_sensor_map(path: Path) -> None:
 def read_sensor_map(path: Path) -> NDArray[np.float64]:
     """Read a sensor map as ``write_sensor_map`` writes it: [4760, 6].
 
-    Raise FormatError for a table of other columns or rows, for numbers that are not finite, and for places
-    in which sensors that the model takes for neighbours are far apart (``check_grid``).
+    Raise FormatError for a table of other columns or rows, for numbers that are not finite or not in cm, and
+    for places in which sensors that the model takes for neighbours are far apart (``check_grid``).
     """
     ids, *values = read_csv_columns(path, COLUMNS)
     if len(ids) != SENSORS or (ids != np.arange(SENSORS)).any():
@@ -160,6 +161,12 @@ def read_sensor_map(path: Path) -> NDArray[np.float64]:
     places = np.stack(values, axis=1)
     if not np.isfinite(places).all():
         raise FormatError(f"{path}: sensor {int(np.argmin(np.isfinite(places).all(1)))}: not finite")
+    scale = float(np.median(np.hypot(*places[:, :2].T)) / np.median(np.hypot(*sensor_map()[:, :2].T)))
+    if not 1 / _MOST_SCALE < scale < _MOST_SCALE:
+        raise FormatError(
+            f"{path}: the sensors are {scale:.3g} times as far from the axis as those of the detector; write "
+            "x, y and z in cm"
+        )
     try:
         for face in (*GRIDS, *HEXES):
             check_grid(face, places[:, :3])

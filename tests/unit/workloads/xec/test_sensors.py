@@ -172,6 +172,15 @@ def test_missing_and_exchanged_sensors_are_refused(tmp_path):
         read_sensor_map(table(tmp_path, lines))
 
 
+@pytest.mark.parametrize(("scale", "words"), [(10, "10"), (0.01, "0.01")])
+def test_places_in_mm_or_m_are_refused(tmp_path, scale, words):
+    head, *lines = written(tmp_path)
+    rows = [line.split(",") for line in lines]
+    other = [",".join([row[0], *(str(scale * float(part)) for part in row[1:4]), *row[4:]]) for row in rows]
+    with pytest.raises(FormatError, match=rf"sensors are {words} times as far from the axis .* in cm$"):
+        read_sensor_map(table(tmp_path, [head, *other]))
+
+
 @pytest.mark.parametrize("value", ["nan", "inf", ""])
 def test_a_place_that_is_no_number_is_refused(tmp_path, value):
     lines = written(tmp_path)

@@ -56,7 +56,7 @@ def read_dead(path: Path) -> DeadSensors:
     lists: dict[int | None, list[int]] = {}
     by_run: bool | None = None
     for number, line in enumerate(_lines(path), 1):
-        text = "".join(line.partition("#")[0].split())
+        text = ",".join(part.strip() for part in line.partition("#")[0].split(","))
         if not text:
             continue
         if by_run is None:
@@ -398,6 +398,9 @@ class RootFiles:
         shapes: dict[str, tuple[int, ...]] = {branches.npho: (SENSORS,), branches.relative_time: (SENSORS,)}
         truth = {getattr(branches, name): _SHAPES[name] for name in self._options.truth}
         shapes |= {name: shape for name, shape in truth.items() if name in tree.branches}
+        lacking = [name for name in truth if name not in tree.branches]
+        if lacking:
+            note(f"no branch {', '.join(lacking)}: NaN; set reader.truth: [] for measured events")
         for name, shape in shapes.items():
             tree.check(name, "fiu" if name == branches.npho else "f", shape, usual="f")
         return shapes

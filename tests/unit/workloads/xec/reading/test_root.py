@@ -176,7 +176,7 @@ def test_dead_sensors_are_added_to_the_sentinels(write, tmp_path):
     whole = read(path).items.reshape(EVENTS, SENSORS, 4)
     lists = {
         "# two of them\n3  # flickers\n\n4759\n": np.tile([[3, 4759]], (EVENTS, 1)),
-        "run,sensor_id\n8, 3\n8,4759\n": np.array([[3, 4759]] * 2),
+        "run, sensor_id\n8, 3\n 8 ,4759\n": np.array([[3, 4759]] * 2),
         "# none\n": np.zeros((0, 2), int),
     }
     for number, (text, sensors) in enumerate(lists.items()):
@@ -196,6 +196,8 @@ def test_dead_sensors_are_added_to_the_sentinels(write, tmp_path):
         (b"-1", "line 1: expected"),
         (b"3\nfour", "line 2: expected"),
         (b"3,4", "line 1: expected"),
+        (b"3 4", "line 1: expected"),  # neither sensor 34 nor two sensors
+        (b"run,sensor_id\n5,6 7", "line 2: expected"),
         (b"run,sensor_id\n5", "line 2: expected"),
         (b"run,sensor_id\n5,6,7", "line 2: expected"),
         (b"3\n4.0", "line 2: expected"),
@@ -278,7 +280,10 @@ def test_truth_that_a_file_lacks_is_nan(write, missing):
         "uvwTruth": ["u_cm", "v_cm", "w_cm"],
         "emiAng": ["theta_rad", "phi_rad"],
     }[missing]
-    events = read(write(**{missing: None}))
+    path = write(**{missing: None})
+    opened, events = reader(), read(path)
+    opened.totals(path)
+    assert any(f"no branch {missing}: NaN; set reader.truth" in each for each in opened.notes)
     assert {name for name, values in events.columns.items() if np.isnan(values).any()} == set(columns)
     reasons = find_invalid_events(events, reader().layout)
     assert reasons[0].startswith(f"{columns[0]} is nan, not within")
