@@ -20,7 +20,7 @@ from crpipe.packs.archive import LINK, new_record, write_pack
 from crpipe.packs.depot import Depot
 from crpipe.split.parts import refuse_unfit_ranges
 from crpipe.train.deleted_checkpoints import deleted_receipt
-from crpipe.train.link_start import key_of, refuse_diverged, start_of, step_of
+from crpipe.train.link_start import Saved, key_of, read_receipt, refuse_diverged, start_of, step_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -86,6 +86,11 @@ class PackFiles:
                 self.members[self.name(path)] = path
                 self.known[self.name(path)] = PackedFile(size=file.size, sha256=file.sha256)
 
+    def add_checkpoint(self, at: Path, saved: Saved) -> None:
+        """Add a checkpoint as the file ``at``."""
+        self.members[self.name(at)] = saved.path
+        self.known[self.name(at)] = PackedFile(size=saved.path.stat().st_size, sha256=saved.sha256)
+
     def refer(self, to: str, progress: Progress) -> None:
         """Send the shards to a depot, those that are not there yet, and only name them in the pack."""
         depot = Depot(self.campaign.config, to)
@@ -128,10 +133,13 @@ def pack_link(campaign: Campaign, name: str, out: Path, progress: Progress, *, r
     if start is not None:
         if not is_present(start.path):
             raise CheckpointError(f"{start.path}: missing; restore it, or train {link.parent or 'it'} again")
-        at = files.name(start.path if link.parent else paths.pretrained() / start.path.name)
-        files.members[at] = start.path
-        files.known[at] = PackedFile(size=start.path.stat().st_size, sha256=start.sha256)
+        files.add_checkpoint(start.path if link.parent else paths.pretrained() / start.path.name, start)
     if link.parent:
+        # Where nothing is trained yet, the first link with events begins again from train.pretrained.
+        untrained = not read_receipt(paths.receipt(link.parent)).step
+        first = start_of(campaign, campaign.chain.links[0]) if untrained else None
+        if first is not None:
+            files.add_checkpoint(paths.pretrained() / first.path.name, first)
         files.add(paths.receipt(link.parent), *(() if events else _best_of(paths, link.parent)))
     files.add(*link_files(paths, name, key))
     if refer:

@@ -15,7 +15,7 @@ from crpipe.core.errors import CheckpointError, DivergenceError, Interrupted
 from crpipe.core.journal import Journal
 from crpipe.train.answers import model_of, phases_of
 from crpipe.train.checkpoints import CheckpointStore, load, refuse_not_finite, refuse_other_keys
-from crpipe.train.link_start import Saved, verified
+from crpipe.train.link_start import Saved, start_of, verified
 from crpipe.train.meter import Clock, GpuSampler, Meter, Profiler, Smooth, UncountedSteps
 from crpipe.train.metrics_log import Outputs
 from crpipe.train.numerics import c_library, compare, kinds, numerics, numerics_of
@@ -161,6 +161,7 @@ class Trainer:
             self.state.counters = self.state.counters.of_next_link()
             if not self.state.counters.step:  # the links before had no event
                 self._fit()
+                self._keep_fit_of_pretrained()
             say(f"link {name}: starts from the checkpoint of {self.link.parent}")
         else:
             self._init_weights(self.start)
@@ -234,6 +235,13 @@ class Trainer:
         fitted = self.world.gather(buffers)[0]
         for buffer, value in zip(model.buffers(), fitted, strict=True):
             buffer.copy_(value)
+
+    def _keep_fit_of_pretrained(self) -> None:
+        """Let what train.pretrained fitted itself count, as in a first link with events."""
+        campaign, fits = self.plan.campaign, isinstance(self.workload, Fits)
+        first = start_of(campaign, campaign.chain.links[0]) if fits and not self.train.start_after else None
+        if first is not None:
+            self.state.init_from(load(first.path), self.train.init_map)
 
     def _refuse_not_finite(self, source: Saved) -> None:
         for weights in (dict(self.state.model.named_parameters()), self.state.average):
