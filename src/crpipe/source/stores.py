@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -37,6 +37,7 @@ _LIBRARIES = {  # module, extra, and the base of the errors that are no OSError
     "gs": ("gcsfs", _UNTRIED, "gcsfs.retry:HttpError"),
     "abfs": ("adlfs", _UNTRIED, "azure.core.exceptions:AzureError"),
 }
+_SECOND = timedelta(seconds=1)  # MinIO and Ceph list milliseconds, and name whole seconds for one object
 _TIMES = ("mtime", "LastModified", "last_modified", "updated")
 _MISSING = ("[3011]", "no such file", "unable to locate", "not found", "does not exist")
 _REFUSED = ("[3010]", "permission denied", "not authorized", "auth failed", "forbidden", "credential")
@@ -265,5 +266,5 @@ def _check_listed(entry: Entry, info: Info) -> None:
     size, time = int(info["size"]), _time(info)
     if size != entry.size:
         raise ChangedError(f"{entry.uri}: has {size} bytes, {entry.size} when it was listed: it changed")
-    if time and entry.mtime and time != entry.mtime:
+    if time and entry.mtime and abs(time - entry.mtime) >= _SECOND:
         raise ChangedError(f"{entry.uri}: last written {time}, {entry.mtime} when it was listed: it changed")
