@@ -28,7 +28,7 @@ BUDGET = {
     "config": (8, 1700),
     "events": (12, 1980),
     "campaign": (13, 2830),
-    "source": (28, 6795),
+    "source": (28, 6830),
     "split": (14, 3575),
     "loading": (5, 1115),
     "report": (23, 5740),
