@@ -1,4 +1,7 @@
-"""An S3 server on loopback (moto), which names the type of its checksums, as S3 does and moto does not."""
+"""An S3 server on loopback (moto), which names the type of its checksums, as S3 does and moto does not.
+
+The times of its listings have milliseconds, as those of MinIO and Ceph.
+"""
 
 import logging
 import threading
@@ -44,4 +47,7 @@ class S3Server:
                 headers = [*headers, ("x-amz-checksum-type", kind)]
             return start(status, headers, *rest)
 
-        return self._app(environ, typed)
+        answer = self._app(environ, typed)
+        if key:
+            return answer
+        return [piece.replace(b".000Z</LastModified>", b".367Z</LastModified>") for piece in answer]

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 
 from aiohttp import web
 
@@ -9,12 +10,14 @@ from aiohttp import web
 class WebServer:
     """Serves a folder; ``seen`` has what was asked, and ``faults`` what goes wrong with the next bodies.
 
-    ranges: whether parts of a file can be asked for. token: what a client must show.
+    ranges: whether parts of a file can be asked for; "first": every part begins at the first byte. token:
+    what a client must show. present: files were last written when they are asked for. busy: how many
+    requests are answered with 429 first.
     """
 
-    def __init__(self, folder, *, ranges=True, token=""):
-        self.folder, self.ranges, self.token = folder, ranges, token
-        self.seen, self.faults = [], []
+    def __init__(self, folder, *, ranges=True, token="", present=False):
+        self.folder, self.ranges, self.token, self.present = folder, ranges, token, present
+        self.seen, self.faults, self.busy = [], [], 0
 
     def __enter__(self):
         ready = threading.Event()
@@ -48,13 +51,16 @@ class WebServer:
         self.seen.append((request.method, request.path, request.headers.get("Range", "")))
         if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
             return web.Response(status=401)
+        if self.busy:
+            self.busy -= 1
+            return web.Response(status=429, headers={"Retry-After": "2"})
         if request.method not in {"GET", "HEAD"}:
             return web.Response(status=405)
         file = self.folder / request.match_info["path"]
         if not file.is_file():
             return web.Response(status=404)
         share = self.faults.pop(0) if request.method == "GET" and self.faults else 1.0
-        if self.ranges and share == 1.0:
+        if self.ranges is True and share == 1.0 and not self.present:
             return web.FileResponse(file)
         return await self._send(request, file, share)
 
@@ -63,7 +69,10 @@ class WebServer:
         content, status = file.read_bytes(), file.stat()
         tag = f'"{status.st_mtime_ns:x}-{status.st_size:x}"'
         response = web.StreamResponse(headers={"Content-Length": str(len(content)), "ETag": tag})
-        response.last_modified = status.st_mtime
+        if self.ranges == "first" and "Range" in request.headers:
+            response.set_status(206)
+            response.headers["Content-Range"] = f"bytes 0-{len(content) - 1}/{len(content)}"
+        response.last_modified = time.time() if self.present else status.st_mtime
         await response.prepare(request)
         if request.method == "GET":
             await response.write(content[: int(share * len(content))])

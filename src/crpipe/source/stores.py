@@ -126,6 +126,12 @@ class FsspecSource:
         ask = partial(self._fs.ls, folder, detail=True)
         listed = await asyncio.to_thread(self._ask, f"{location.what}: {uri}", ask)
         paths = [(str(info["name"]).rstrip("/"), info) for info in listed]
+        nameless = any(path == folder and info["type"] == "directory" for path, info in paths)
+        if nameless and location.deep and self._scheme == "s3":
+            raise ListingError(
+                f"{location.what}: {uri} has keys that go on with a second /, which are not listed; name the "
+                "files in source.files, or rename them"
+            )
         named = [(path.rpartition("/")[2], info) for path, info in paths if path != folder]
         files = [(name, info) for name, info in named if info["type"] != "directory" and chosen(name)]
         folders = [name for name, info in named if info["type"] == "directory"]

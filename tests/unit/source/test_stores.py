@@ -187,6 +187,18 @@ def test_two_stars_list_what_lies_below_in_a_bucket(store, name):
     assert listing.names() == [f"{FOLDER}/{file}" for file in sorted(SIZES)]
 
 
+def test_keys_with_two_slashes_are_not_left_out_without_a_word(store, bucket):
+    for key in ("twice/one.bin", "twice//two.bin", "twice/"):
+        bucket.client.put_object(Bucket="bucket", Key=key, Body=b"" if key == "twice/" else b"some")
+    config = store(uri="s3://bucket/twice/**/*.bin")
+    deadline = Deadline(60, "listing")
+    listing = SourceFiles(SourcePattern.of(config), SourceOptions.of(config), deadline)
+    with pytest.raises(ListingError, match=r"s3://bucket/twice/ has keys .* second /, .* in source.files"):
+        listing.names()
+    bucket.client.delete_object(Bucket="bucket", Key="twice//two.bin")
+    assert listing.names() == ["one.bin"]
+
+
 def place(config, work):
     """Do something with a second place in the bucket."""
 

@@ -13,10 +13,12 @@ from yarl import URL
 from crpipe.core import checksums
 from crpipe.core.files import disk_errors, open_regular_file
 from crpipe.source.pelican.director import SLOWEST, TrickleError, cause
+from crpipe.source.pelican.webdav import when
 from crpipe.source.retries import CONNECT_S, TemporaryFailure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from datetime import datetime
     from pathlib import Path
 
     Write = Callable[[bytes], object]
@@ -50,6 +52,15 @@ class Answer:
         """Length of the body by its header, in bytes; None when the server does not send it."""
         named = self.header("Content-Length")
         return int(named) if named.isdecimal() and len(named) <= _DIGITS else None
+
+    @property
+    def mtime(self) -> datetime | None:
+        """Time of the file's last change; None where the server does not name it, or names the present time.
+
+        Apache does so for a file whose time is in the future, other servers for files that they make.
+        """
+        named, now = when(self.header("Last-Modified")), when(self.header("Date"))
+        return None if named and now and named >= now else named
 
 
 class Downloads:

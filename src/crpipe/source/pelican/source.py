@@ -13,10 +13,18 @@ from urllib.parse import quote
 from crpipe.campaign.raw_files import Entry, Verification
 from crpipe.core.errors import AccessError, ListingError
 from crpipe.source.pelican.director import BUSY, NOT_FOUND, Director, Namespace, SingleHost
-from crpipe.source.pelican.download import DownloadError, Downloads
+from crpipe.source.pelican.download import Answer, DownloadError, Downloads
 from crpipe.source.pelican.tokens import Token, Tokens
-from crpipe.source.pelican.transfer import DENIED, Renewed, Transfer, authorization, refusal, try_with_token
-from crpipe.source.pelican.webdav import Listed, parse_listing, when
+from crpipe.source.pelican.transfer import (
+    DENIED,
+    Renewed,
+    Transfer,
+    authorization,
+    refusal,
+    retry_after,
+    try_with_token,
+)
+from crpipe.source.pelican.webdav import Listed, parse_listing
 from crpipe.source.retries import AdaptiveDiskCalls, Deadline, Failure, TemporaryFailure
 from crpipe.source.uris import FEDERATIONS, RangeSource, SourceOptions, http_url, uri_of
 
@@ -100,16 +108,17 @@ class RemoteSource:
             raise TemporaryFailure(
                 f"the listing broke off ({error})", Failure.SERVER_BUSY if error.outage else Failure.FILE
             ) from error
-        self._check_status(location, answer.status, space, token)
+        self._check_status(location, answer, space, token)
         try:
             return parse_listing(bytes(body), folder)
         except ValueError as error:
             raise TemporaryFailure(str(error)) from error
 
     def _check_status(
-        self, location: RangeSource, status: int, space: Namespace, token: Token | None
+        self, location: RangeSource, answer: Answer, space: Namespace, token: Token | None
     ) -> None:
         """Raise what an HTTP status other than success means for a listing."""
+        status = answer.status
         if status < 300:  # noqa: PLR2004 - 200 OK and 207 Multi-Status
             return
         if status in DENIED:
@@ -128,9 +137,7 @@ class RemoteSource:
                 f"{_where(location)}: the server lists no directories (status {status} to PROPFIND); name "
                 "the files in source.files"
             )
-        raise TemporaryFailure(
-            f"the server answers {status}", Failure.SERVER_BUSY if status in BUSY else Failure.FILE
-        )
+        raise _failure(answer, f"the server answers {status}")
 
     async def look_up(self, uri: str, path: str, _key: str = "") -> Entry:
         """Look up size and time of a file."""
@@ -138,14 +145,21 @@ class RemoteSource:
         if answer.status in NOT_FOUND:
             raise TemporaryFailure(f"{uri}: cannot be looked up (status {answer.status})", Failure.MISSING)
         if answer.status >= 300 or answer.length is None:  # noqa: PLR2004
-            raise TemporaryFailure(f"{uri}: the server answers {answer.status} without a size")
-        return Entry(path, uri, answer.length, when(answer.header("Last-Modified")))
+            raise _failure(answer, f"{uri}: the server answers {answer.status} without a size")
+        return Entry(path, uri, answer.length, answer.mtime)
 
     async def checksum(self, uri: str) -> tuple[int, tuple[str, str] | None]:
         """Ask for the size of a file and its checksum, of the origin before a cache."""
         entry = await self.look_up(uri, uri)
         named = await self._transfer.checksum(entry)
         return entry.size or 0, named and named[:2]
+
+
+def _failure(answer: Answer, text: str) -> TemporaryFailure:
+    """Return the failure of a request that may be tried again, once a busy server wants it."""
+    if answer.status in BUSY:
+        return TemporaryFailure(text, Failure.SERVER_BUSY, pause_s=retry_after(answer))
+    return TemporaryFailure(text)
 
 
 def _where(location: RangeSource) -> str:

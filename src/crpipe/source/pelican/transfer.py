@@ -24,6 +24,7 @@ from crpipe.source.uris import host_and_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
+    from datetime import datetime
     from pathlib import Path
 
     from crpipe.source.pelican.director import Namespace, SingleHost
@@ -61,8 +62,8 @@ class _DownloadVersion:
         return {"If-Range": tag} if known else {}
 
     @staticmethod
-    def _of(server: str, answer: Answer) -> tuple[str, str, str]:
-        return server, answer.header("ETag"), answer.header("Last-Modified")
+    def _of(server: str, answer: Answer) -> tuple[str, str, datetime | None]:
+        return server, answer.header("ETag"), answer.mtime
 
 
 class Transfer:
@@ -280,7 +281,7 @@ class Transfer:
             raise TemporaryFailure(
                 f"{server}: holds a shorter file than the manifest says", Failure.WRONG_BYTES
             )
-        pause_s = _retry_after(answer) if status in BUSY else 0.0
+        pause_s = retry_after(answer) if status in BUSY else 0.0
         alone = not space.avoid(server, max(AVOIDED_S, pause_s))
         raise TemporaryFailure(
             f"{server}: answers {status}",
@@ -385,7 +386,7 @@ def _url(server: str, path: str) -> str:
 
 def _check_time(entry: Entry, answer: Answer, space: Namespace) -> None:
     """Raise ChangedError when a server names another time than its listing; that of a cache says nothing."""
-    now = when(answer.header("Last-Modified")) if space.is_host else None
+    now = answer.mtime if space.is_host else None
     if now and entry.mtime and now != entry.mtime.replace(microsecond=0):
         raise ChangedError(
             f"{entry.uri}: last written {now:{_TIME}}, {entry.mtime:{_TIME}} when it was listed: it changed"
@@ -409,6 +410,7 @@ def _position(answer: Answer, copy: PartialFile, server: str) -> None:
         return
     span = _RANGE.match(answer.header("Content-Range"))
     if span is None or int(span[1]) != copy.kept:
+        copy.restart()  # the next try asks for no range
         raise TemporaryFailure(f"{server}: answers another range than the one asked for")
     if span[3] != "*" and int(span[3]) != copy.size:
         raise _other_size(server, int(span[3]), copy.size)
@@ -422,7 +424,7 @@ def _other_size(server: str, offered: int, size: int) -> TemporaryFailure:
     )
 
 
-def _retry_after(answer: Answer) -> float:
+def retry_after(answer: Answer) -> float:
     """Return the seconds that a busy server asks to wait, 0 when it does not."""
     named = answer.header("Retry-After").strip()
     if re.fullmatch(r"[0-9]{1,9}", named):

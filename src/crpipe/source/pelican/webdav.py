@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _DAV = "{DAV:}"
 _ELEMENTS = {f"{_DAV}{name}" for name in ("response", "responsedescription", "sync-token")}
 _HOST = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^/]*")
-_NEVER_ESCAPED = re.compile(r"%(?![0-9a-fA-F]{2})|[^!$%&'()*+,./0-9:;=@A-Z_a-z~-]")
+_NEVER_ESCAPED = re.compile(r'%(?![0-9a-fA-F]{2})|[^!-"$->@-~]')
 _DIGITS = 18  # of a size; more do not fit into 64 bits
 
 

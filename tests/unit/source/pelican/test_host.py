@@ -3,6 +3,7 @@
 import http.server
 import os
 import threading
+import time
 
 import pytest
 
@@ -32,6 +33,7 @@ def files(tmp_path):
     folder.mkdir()
     for index in range(FILES):
         (folder / f"part {index}%.bin").write_bytes(bytes([index]) * 300_000)
+        os.utime(folder / f"part {index}%.bin", (1.7e9, 1.7e9))
     return folder
 
 
@@ -87,6 +89,29 @@ def test_a_server_without_ranges_begins_again(by_list, name, files):
         server.faults = [0.5]
         assert_identical(staged(by_list(addresses(server), concurrency=1), name), files)
         assert [part for _, _, part in server.seen if part]
+
+
+def test_a_server_that_sends_another_range_begins_again(by_list, name, files):
+    with WebServer(files, ranges="first") as server:
+        server.faults = [0.5]
+        assert_identical(staged(by_list(addresses(server), concurrency=1), name), files)
+        assert [part for _, _, part in server.seen if part]
+
+
+def test_a_file_whose_time_is_always_the_present_has_not_changed(by_list, name, files):
+    with WebServer(files, present=True) as server:
+        config = by_list(addresses(server))
+        assert [entry.mtime for entry in listed(config, name)] == [None] * FILES
+        time.sleep(1.1)
+        server.faults = [0.5]
+        assert_identical(staged(config, name), files)
+
+
+def test_a_busy_server_is_asked_again_when_it_wants(by_list, server, name, files):
+    server.busy = 1
+    begin = time.monotonic()
+    assert len(listed(by_list(addresses(server)), name)) == FILES
+    assert time.monotonic() - begin > 2
 
 
 def test_the_server_of_python_s_library_is_enough(by_list, name, files):

@@ -40,6 +40,13 @@ def test_names_are_decoded_and_hosts_in_them_are_allowed():
     assert parse_listing(listing(FOLDER, spaced), "/a/b/") == [Listed("with space.parquet", 0, None)]
 
 
+def test_what_some_servers_leave_as_it_is_says_nothing_of_the_rest():
+    """Wsgidav leaves the semicolon, nginx brackets and more; both escape the space."""
+    names = [response("/a/b/one;1%20x.parquet"), response("/a/b/[2]%20x.parquet")]
+    entries = parse_listing(listing(FOLDER, *names), "/a/b")
+    assert [entry.name for entry in entries] == ["one;1 x.parquet", "[2] x.parquet"]
+
+
 @pytest.mark.parametrize(
     "length", ["", "<D:getcontentlength/>", "<D:getcontentlength>-1</D:getcontentlength>"]
 )
