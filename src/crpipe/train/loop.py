@@ -237,7 +237,7 @@ class Trainer:
             buffer.copy_(value)
 
     def _keep_fit_of_pretrained(self) -> None:
-        """Let what train.pretrained fitted itself count, as in a first link with events."""
+        """Take what train.pretrained fitted itself, as a first link with events does."""
         campaign, fits = self.plan.campaign, isinstance(self.workload, Fits)
         first = start_of(campaign, campaign.chain.links[0]) if fits and not self.train.start_after else None
         if first is not None:
