@@ -51,6 +51,14 @@ _MASKS = (
     (re.compile(r"\d+(\.\d+)? ?(seconds|minutes|hours|[kMGT]iB free|s\b)"), "LONG"),
 )  # fmt: skip
 MACHINE = f"python {sys.version_info.major}.{sys.version_info.minor} {platform.machine()} numerics"
+# As processors with AVX2 compute, where one can do more: most machines then have the same bytes.
+COMMON = {
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+    "NPY_DISABLE_CPU_FEATURES": "X86_V4",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "OPENBLAS_CORETYPE": "Haswell",
+}
 SURROUNDINGS = {"COLUMNS": "100", "TERM": "dumb", "NO_COLOR": "1", "TZ": "UTC", "LC_ALL": "C.UTF-8"}
 CHOSEN = "--checkpoint latest"
 SMALL = {"threads": 1, "device": "cpu", "log_steps": 1, "snapshot_steps": 4}
@@ -372,5 +380,12 @@ def import_everything():
             importlib.import_module(module.name)
 
 
+def compute_as_others():
+    """Start again with the settings above, which libraries read at their import."""
+    if " avx2 " in Path("/proc/cpuinfo").read_text() and not {*COMMON.items()} <= {*os.environ.items()}:
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **COMMON})
+
+
 if __name__ == "__main__":
+    compute_as_others()
     main(Path(sys.argv[1]))
