@@ -83,15 +83,18 @@ class Meter:
         return values
 
     def state(self, world: World) -> dict[str, Any]:
-        """Return what a snapshot needs, the same on all ranks: sums over all of them, and the series."""
+        """Return what a snapshot needs, the same on all ranks: the sums of each of them, and the series."""
+        first, *others = world.gather({name: pair.cpu() for name, pair in self._sums.items()})
         return {
-            "sums": totals_of_ranks(self._sums, world),
+            "sums": first,
             "series": {name: torch.stack(series).cpu() for name, series in self._series.items()},
+            **({"others": others} if others else {}),
         }
 
     def restore(self, state: dict[str, Any], world: World) -> None:
-        """Load what a snapshot held: one rank goes on with the sums of all."""
-        sums = state["sums"] if world.leads else {}
+        """Load what a snapshot of as many ranks held."""
+        others = state.get("others", [{}] * (world.size - 1))  # no snapshot of earlier versions has them
+        sums = [state["sums"], *others][world.rank]
         self._sums = {name: pair.to(self._device) for name, pair in sums.items()}
         self._series = {name: list(series.to(self._device)) for name, series in state["series"].items()}
 
