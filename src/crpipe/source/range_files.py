@@ -14,7 +14,7 @@ from crpipe.campaign.simulators import generated_entries, open_simulator
 from crpipe.core.causes import is_present
 from crpipe.core.errors import AccessError, ConfigError, ListingError
 from crpipe.core.ranges import Range
-from crpipe.core.text import NullProgress, Progress
+from crpipe.core.text import NullProgress, Progress, counted
 from crpipe.source.positions import RecordedPositions, natural_order, shown
 from crpipe.source.retries import Deadline, Failure, TemporaryFailure, retry, run_concurrently
 from crpipe.source.sources import Source, open_source
@@ -120,7 +120,7 @@ class SourceFiles:
         entries = entries_of(self._options, location, chosen, self._deadline)
         if others:
             self._progress.message(
-                f"{name}: {others} files in {location.folder} have other names and are ignored"
+                f"{name}: {counted(others, 'file')} in {location.folder} with other names: ignored"
             )
         missing = [number for number in range(name.first, name.last + 1) if number not in numbers]
         if missing:

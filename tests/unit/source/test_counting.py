@@ -78,7 +78,7 @@ def test_missing_numbers_are_named(tmp_path, flat):
     assert any("warning: 1 files are missing: batch_7.parquet" in line for line in told.lines)
     with pytest.raises(ListingError, match=r"1 of 10 files are missing in .*: batch_7\.parquet"):
         listed(config, "0000001-0000010", told)
-    assert told.lines[-1].endswith(f"1 files in {flat} have other names and are ignored")
+    assert told.lines[-1].endswith(f"1 file in {flat} with other names: ignored")
     with pytest.raises(
         ListingError, match=r"10 of 10 .*batch_30\.parquet and 5 more \(numbers found: 1 to 25"
     ):
