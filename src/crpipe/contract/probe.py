@@ -15,7 +15,7 @@ from crpipe.contract.cases import Case, Check, NotChecked, Taken
 from crpipe.contract.checks import CHECKS
 from crpipe.contract.predictions import a_score_of_all_events_is_whole
 from crpipe.core.causes import is_present
-from crpipe.core.errors import CrpipeError, MissingExtra, PluginError
+from crpipe.core.errors import CrpipeError, MachineError, MissingExtra, PluginError
 from crpipe.core.text import Progress, counted
 from crpipe.inference.members import OPTIONAL, members_of
 from crpipe.inference.probe import ProbeBatch, batch_of_files, read_batch
@@ -63,7 +63,10 @@ def case_of(campaign: Campaign, batch: ProbeBatch, inputs: Sequence[Path] = ()) 
 
 
 def outcomes(case: Case, checks: Iterable[Check], progress: Progress, most_s: float = 0.0) -> list[Outcome]:
-    """Run checks in their order; most_s: begin none after so many seconds; 0: no limit."""
+    """Run checks in their order; most_s: begin none after so many seconds; 0: no limit.
+
+    Raise MachineError where a disk or the memory failed: the same command again.
+    """
     listed = list(checks)
     began, results = time.monotonic(), []
     for number, each in enumerate(listed):
@@ -75,6 +78,8 @@ def outcomes(case: Case, checks: Iterable[Check], progress: Progress, most_s: fl
             each(case)
         except (NotChecked, MissingExtra) as reason:
             skipped = str(reason)
+        except MachineError:
+            raise  # says nothing about a plug-in
         except CrpipeError as error:
             broken = " ".join(str(error).split())
         results.append(Outcome(each, broken, skipped))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from crpipe.config.loading import validate
 from crpipe.contract.cases import Case, check
-from crpipe.core.errors import ConfigError, CrpipeError, FormatError
+from crpipe.core.errors import ConfigError, CrpipeError, FormatError, MachineError
 from crpipe.events.batch import Events, concatenate
 from crpipe.train.answers import refuse
 
@@ -143,6 +143,8 @@ def _refuse_cut(reader: CheckedReader, cut: Path, left: float) -> None:
 def _error_of(read: Callable[[], object]) -> Exception | None:
     try:
         read()
+    except MachineError:
+        raise
     except CrpipeError as error:
         return error
     return None

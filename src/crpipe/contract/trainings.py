@@ -16,7 +16,7 @@ from crpipe.campaign.campaign import Campaign
 from crpipe.config.loading import validate
 from crpipe.contract.batches import changed_tensors
 from crpipe.contract.cases import Case, check, skip
-from crpipe.core.errors import CrpipeError, MissingExtra
+from crpipe.core.errors import CrpipeError, MachineError, MissingExtra
 from crpipe.core.files import sha256
 from crpipe.core.paths import MANIFEST
 from crpipe.core.signals import StopRequest
@@ -231,6 +231,8 @@ def graphs_that_differ_from_the_model_are_refused(case: Case) -> None:
         workload.graphs(trained.model, origin, case.scratch())
     except MissingExtra as error:
         skip(str(error))
+    except MachineError:
+        raise
     except CrpipeError:
         return
     refuse(f"{case.plugin(KIND)}.graphs", "CheckpointError for a graph that differs from its model", "none")

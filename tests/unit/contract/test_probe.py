@@ -1,9 +1,12 @@
 """The mistakes that people make with a workload, as the commands that they run first speak of them."""
 
 import contextlib
+import errno
 import re
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import yaml
@@ -17,7 +20,7 @@ from crpipe.contract.cases import Case
 from crpipe.contract.checks import CHECKS
 from crpipe.contract.probe import check_first_job, outcomes
 from crpipe.contract.trainings import tiny_campaign
-from crpipe.core.errors import ConfigError, CrpipeError
+from crpipe.core.errors import ConfigError, CrpipeError, DiskError
 from crpipe.train.link import train_link
 from told import Told
 
@@ -215,6 +218,13 @@ def test_a_first_job_checks_once(lab, tmp_path):
     for _ in range(2):
         train_link(campaign, link, Told(), first=lambda: calls.append(link))
     assert calls == [link]
+
+
+def test_a_disk_that_fails_says_nothing_about_a_plug_in(lab):
+    case = Case(campaign_of(lab("disk"), Path("disk")).config)
+    failing = mock.Mock(side_effect=OSError(errno.ESTALE, "Stale file handle", "geometry.csv"))
+    with pytest.raises(DiskError, match=r"geometry\.csv: .*the file server forgot"):
+        outcomes(case, [replace(CHECKS[0], run=failing)], Told())
 
 
 def test_no_check_begins_after_the_time_is_over(lab):
