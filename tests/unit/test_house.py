@@ -43,7 +43,7 @@ BUDGET = {
     "workflow": (11, 2440),
     "cli": (9, 2785),
     "api": (2, 510),
-    "contract": (12, 2040),
+    "contract": (12, 2045),
 }
 
 
