@@ -16,9 +16,11 @@ import pyarrow.parquet as pq
 
 from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.ledger import Ledger, LedgerFiles
+from crpipe.campaign.records import Receipt
 from crpipe.config.loading import Config, load_config
-from crpipe.core.files import read_json, write_json
+from crpipe.core.files import digest, read_json, write_json
 from crpipe.core.paths import CONSOLIDATED
+from crpipe.core.ranges import checkpoint_key
 from crpipe.events.layout import Field, Layout, Metric
 from crpipe.report.estimates import SourceLook
 from crpipe.report.plan import Plan
@@ -351,6 +353,26 @@ def realistic(root: Path, ranges: int = 100) -> CampaignFiles:
     error = f"pelican://osg-htc.org/{name}/0000004.parquet: 41943028 of 41943040 bytes after 6 tries"
     files.journal("stage", name, "failed", error=error)
     return files
+
+
+def write_chain(campaign: Campaign, parent: str = "") -> None:
+    """Write a receipt for each link of a chain, as trainings one after the other do."""
+    for link in campaign.chain.links:
+        key = checkpoint_key(link.name, campaign.fingerprint, parent, link.ranges)
+        about = dict.fromkeys(("step", "events", "items"), 100 * (1 + campaign.chain.links.index(link)))
+        Receipt(
+            range=link.name,
+            ranges=link.ranges,
+            round=link.round,
+            key=key,
+            checkpoint=f"checkpoint-{key}-0.pt",
+            sha256=digest([key]),
+            parent=parent,
+            fingerprint=campaign.fingerprint,
+            skipped=0,
+            **about,
+        ).write(campaign.paths.receipt(link.name))
+        parent = digest([key])
 
 
 def linked(root: Path, ranges: int = 8, *overrides: str) -> CampaignFiles:

@@ -6,15 +6,22 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from crpipe.campaign.recorded import RunRecord, read_run
-from crpipe.campaign.records import ChosenThreshold, SkippedRange, Tables, table_keys, table_paths
+from crpipe.campaign.recorded import RunRecord, read_run, replaced_links
+from crpipe.campaign.records import (
+    ChosenThreshold,
+    Receipt,
+    SkippedRange,
+    Tables,
+    table_keys,
+    table_paths,
+)
 from crpipe.config.loading import Config, Tree, validate
-from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, DataError, LayoutError
 from crpipe.core.files import GIB, digest, free_bytes, read_json_if_any
 from crpipe.events.layout import Layout
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from crpipe.campaign.readers import ReaderChoice
@@ -81,9 +88,21 @@ class Campaign:
     def is_finished(self) -> bool:
         """Return whether every link of the chain has its receipt; not before its files are counted."""
         try:
-            return all(is_present(self.paths.receipt(name)) for name in self.chain.names)
-        except ConfigError:
+            receipts = self.receipts()
+            return len(receipts) == len(self.chain.links) and not self.replaced(receipts)
+        except (ConfigError, DataError):  # a damaged receipt is made again
             return False
+
+    def receipts(self) -> dict[str, Receipt]:
+        """Read the receipts of the finished links; raise DataError for a damaged one."""
+        rows = {name: Receipt.read_if_any(self.paths.receipt(name)) for name in self.chain.names}
+        return {name: row for name, row in rows.items() if row is not None}
+
+    def replaced(self, receipts: Mapping[str, Receipt]) -> frozenset[str]:
+        """Name the finished links that no longer follow from the chain, and are trained again."""
+        if self.recorded is not None:  # a chain that is made of the receipts
+            return frozenset()
+        return replaced_links(self.chain, receipts, pretrained=bool(self.config.train.pretrained))
 
     @property
     def layout(self) -> Layout:

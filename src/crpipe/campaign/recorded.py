@@ -10,7 +10,7 @@ from crpipe.core.causes import is_plain
 from crpipe.core.errors import DataError
 from crpipe.core.files import read_json, read_json_if_any
 from crpipe.core.paths import BEST, OUTLIERS, Paths
-from crpipe.core.ranges import Chain, ChainLink, Range
+from crpipe.core.ranges import Chain, ChainLink, Range, checkpoint_key
 from crpipe.core.records import skipped_names
 
 if TYPE_CHECKING:
@@ -100,6 +100,33 @@ def _chain(paths: Paths, ranges: tuple[str, ...]) -> Chain:
         links.append(ChainLink(name, of_link, turn, parent, trained, trained + len(of_link)))
         trained += len(of_link)
     return Chain(tuple(links), tuple(sorted({*ranges, *(name for link in links for name in link.ranges)})))
+
+
+def replaced_links(chain: Chain, receipts: Mapping[str, Receipt], *, pretrained: bool) -> frozenset[str]:
+    """Name the finished links that follow from another chain than this one; they are trained again.
+
+    Ranges were added before them since, or left out. pretrained: whether the first link began with a
+    checkpoint from elsewhere. Example: A, B and the outliers are trained, and C is added: the outliers began
+    with the checkpoint of B, and C is before them now.
+    """
+    names: list[str] = []
+    before: Receipt | None = None
+    earlier = {""}
+    for link in chain.links:
+        receipt = receipts.get(link.name)
+        if receipt is not None:
+            if not link.parent:
+                moved = bool(receipt.parent) and not pretrained
+            elif before is None:  # not trained yet, unless its receipt is lost
+                moved = receipt.parent in earlier
+            else:
+                moved = receipt.parent != before.sha256
+            key = checkpoint_key(receipt.range, receipt.fingerprint, receipt.parent, receipt.ranges)
+            if names or (moved and key == receipt.key):
+                names.append(link.name)
+            earlier.add(receipt.sha256)
+        before = receipt
+    return frozenset(names)
 
 
 def _begun(name: str, ranges: tuple[str, ...]) -> tuple[str, tuple[str, ...], int]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pyarrow as pa
 
-from crpipe.campaign.records import table_keys
+from crpipe.campaign.records import Receipt, table_keys
 from crpipe.campaign.split_record import ASIDE, SplitRecord
 from crpipe.core.causes import OF_PROGRAMS, is_present, is_seen, machine_error, retry_io
 from crpipe.core.errors import CrpipeError
@@ -211,6 +211,7 @@ class Agreed:
 
     layout: its description. data, fingerprint: hashes of the keys. threshold: multiplicity above which an
     event is an outlier. run_keys: those that the run recorded. trained: ranges of the finished links.
+    replaced: finished links that no longer follow from the chain.
     """
 
     layout: Mapping[str, Any]
@@ -219,6 +220,7 @@ class Agreed:
     fingerprint: str
     run_keys: Mapping[str, Any]
     trained: frozenset[str]
+    replaced: frozenset[str]
     recorded: Mapping[str, Any]
 
 
@@ -242,13 +244,18 @@ def read_agreed(campaign: Campaign) -> Agreed:
     done = [link for link in campaign.chain.links if is_present(paths.receipt(link.name))]
     manifests = [_object(paths.shard_manifest(name)) for name in campaign.ranges]
     receipts = [_object(paths.receipt(link.name)) for link in done]
+    rows = {link.name: receipt_of(paths.receipt(link.name)) for link in done}
+    replaced = campaign.replaced({name: row for name, row in rows.items() if row is not None})
     return Agreed(
         layout=_agreed("layout", dict, manifests, recorded) or {},
         data=_agreed("data", str, manifests, recorded) or "",
         threshold=_agreed("threshold", int, manifests, recorded),
         fingerprint=_agreed("fingerprint", str, receipts, recorded) or "",
         run_keys=run_keys,
-        trained=frozenset(name for link in done for name in link.ranges or campaign.ranges),
+        trained=frozenset(
+            name for link in done if link.name not in replaced for name in link.ranges or campaign.ranges
+        ),
+        replaced=replaced,
         recorded=recorded,
     )
 
@@ -259,6 +266,14 @@ def _agreed(key: str, kind: type, files: list[dict[str, Any]], recorded: Mapping
     agree = len(claims) > 1 and all(claim == claims[0] for claim in claims)
     value = claims[0] if agree else recorded[key]
     return value if isinstance(value, kind) else None
+
+
+def receipt_of(path: Path) -> Receipt | None:
+    """Read the receipt of another link; None where it is damaged, which is reported there."""
+    try:
+        return Receipt.read(path) if path.suffix == ".json" else None
+    except MALFORMED:
+        return None
 
 
 def _object(path: Path) -> dict[str, Any]:

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from crpipe.campaign.records import BestReceipt, EvaluationRecord, Receipt, read_slices
-from crpipe.check.findings import MALFORMED, differing, read_hashes, removing, retrain, train_again
+from crpipe.check.findings import (
+    MALFORMED,
+    differing,
+    read_hashes,
+    receipt_of,
+    removing,
+    retrain,
+    train_again,
+)
 from crpipe.core.causes import is_present
 from crpipe.core.errors import CheckpointError
 from crpipe.core.files import digest, read_json, sha256
@@ -82,12 +90,18 @@ def check_link(report: CheckReport, campaign: Campaign, agreed: Agreed, name: st
         report.note(f"link {name}", "a job trains it")
         return
     if not is_present(receipt):
-        if any(is_present(paths.receipt(other.name)) for other in later):
+        if any(
+            is_present(paths.receipt(other.name)) and other.name not in agreed.replaced for other in later
+        ):
             report.error(receipt, "missing, though later links are trained", train_again(paths, name))
         elif any(paths.store(name).glob("*.pt")):
             report.note(f"link {name}", "not finished")
         else:
             report.note(f"link {name}", "not trained yet")
+        _check_snapshots(report, paths.store(name))
+        return
+    if name in agreed.replaced:
+        report.note(f"link {name}", "to be trained again, as ranges before it were added or left out")
         _check_snapshots(report, paths.store(name))
         return
     remedy = train_again(paths, name)
@@ -153,12 +167,12 @@ def _parent(
     Each is None where it cannot be known here.
     """
     if link.parent:
-        row = _receipt_of(campaign.paths.receipt(link.parent))
+        row = receipt_of(campaign.paths.receipt(link.parent))
         return (row.sha256, row.events) if row else (None, None)
     begun = str(agreed.run_keys.get("train.init_from", ""))
     if not begun:
         return "", 0
-    source = _receipt_of(Path(begun))
+    source = receipt_of(Path(begun))
     if source:
         return source.sha256, None
     if Path(begun).suffix == ".pt" and Path(begun).is_file():
@@ -173,7 +187,7 @@ def _note_numerics(
     """Name the numerics of a link that was computed with several, or with others than the link before."""
     names = ("device", "threads", "instructions", "torch", "numpy")
     texts = [", ".join(f"{name} {each[name]}" for name in names if name in each) for each in used]
-    parent = _receipt_of(campaign.paths.receipt(link.parent)) if link.parent else None
+    parent = receipt_of(campaign.paths.receipt(link.parent)) if link.parent else None
     before = parent.numerics if parent else None
     if len(used) > 1:
         report.note(
@@ -206,14 +220,6 @@ def _check_slices(report: CheckReport, campaign: Campaign, link: ChainLink, row:
         step, here = each.to_step, each.left
     if rows and (step, here) != (last, row.sha256):
         report.error(path, f"the last slice ended at step {step}, and the link has {last}", remedy)
-
-
-def _receipt_of(path: Path) -> Receipt | None:
-    """Read the receipt of another link; None where it is damaged, which is reported there."""
-    try:
-        return Receipt.read(path) if path.suffix == ".json" else None
-    except MALFORMED:
-        return None
 
 
 def _metadata_of(

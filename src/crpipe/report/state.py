@@ -147,7 +147,7 @@ class TrainingTotals:
         """Take the totals of the newest receipt, or of newer metrics of a link in training."""
         names = ("step", "events", "items", "skipped")
         totals = [cls(*(getattr(link.receipt, name) for name in names)) for link in chain if link.receipt]
-        begun = [link for link in chain if link.receipt is None and link.metrics]
+        begun = [link for link in chain if link.receipt is None and link.metrics and not link.replaced]
         totals += [cls(*(link.metrics[-1][name] for name in names)) for link in begun]
         return max(totals, key=lambda total: int(total.step), default=cls())
 
@@ -303,7 +303,7 @@ class CampaignState:
             queue=jobs_here(),
             token=token,
             validation=LastValidation.of(paths, campaign.chain.names),
-            still_trained=_still_trained(paths, chain, skipped),
+            still_trained=_still_trained(paths, campaign.chain.names, skipped),
             given_up=(*given_up.values(),),
             max_files=int(campaign.data_keys.get("source.max_files", 0)),
             duplicates=_describe_twins(campaign),
@@ -361,10 +361,13 @@ def files_of(campaign: Campaign, now: float = 0.0) -> tuple[dict[str, RangeFiles
     past = histories(row | {"range": OUTLIERS} if row["range"] == "" else row for row in rows)
     names = (*campaign.ranges, *([OUTLIERS] if campaign.has_outliers else []))
     files = {name: RangeFiles(campaign, name, past.get(name, History()), now) for name in names}
-    chain = []
+    receipts, chain = campaign.receipts(), []
+    replaced = campaign.replaced(receipts)
     for link in campaign.chain.links:
         data = tuple(files[name] for name in link.ranges or names[-1:])
-        chain.append(LinkTrace(campaign, link, data, past.get(link.name, History()), now))
+        receipt, is_replaced = receipts.get(link.name), link.name in replaced
+        about = (past.get(link.name, History()), now, None if is_replaced else receipt, is_replaced)
+        chain.append(LinkTrace(campaign, link, data, *about))
     return files, chain
 
 
@@ -386,14 +389,13 @@ def _describe_twins(campaign: Campaign) -> str:
     return twins.describe() + (f" ({ALLOW})" if allowed else f"; {twins.remedy()}")
 
 
-def _still_trained(paths: Paths, chain: Sequence[LinkTrace], skipped: Sequence[str]) -> tuple[str, ...]:
+def _still_trained(paths: Paths, links: Sequence[str], skipped: Sequence[str]) -> tuple[str, ...]:
     """Name the skipped ranges that the newest checkpoint of the chain, or one before it, was trained on."""
-    newest = next((link.receipt for link in reversed(chain) if link.receipt is not None), None)
-    if newest is None or not skipped:
-        return ()
-    files = paths.receipt(OUTLIERS).parent.glob("*.json")
+    files = paths.receipt(OUTLIERS).parent.glob("*.json") if skipped else ()
     receipts = [Receipt.read_if_any(path) for path in files if not path.name.endswith(BEST)]
     parents = {receipt.sha256: receipt for receipt in receipts if receipt is not None}
+    by_link = {receipt.range: receipt for receipt in parents.values()}
+    newest = next((by_link[name] for name in reversed(links) if name in by_link), None)
     seen: set[str] = set()
     while newest is not None:
         seen.update(newest.ranges)

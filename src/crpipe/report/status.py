@@ -245,7 +245,9 @@ def warnings(state: CampaignState) -> Iterator[tuple[str, str]]:
         yield "STALE", f"{counted(state.states()[State.STALE], 'range')} made under another configuration"
     if state.still_trained:
         why = "in ranges.skip, but the newest checkpoint was trained on it"
-        how = "remove its receipt and those of later links to train again without it, or choose a new run"
+        how = (
+            "the next run trains again without it; to keep what is trained, take it out, or choose a new run"
+        )
         yield "SKIPPED", f"{', '.join(state.still_trained)}: {why}; {how}"
     failed = _failed(state)
     if failed:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from crpipe.campaign.ledger import LedgerSums
 from crpipe.campaign.raw_files import CONVERTED, lease_folder
-from crpipe.campaign.records import Receipt
 from crpipe.core.causes import is_present, look_at
 from crpipe.core.journal import METRICS_BYTES, History, Row, metric_rows, tail
 from crpipe.core.lease import is_held
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from crpipe.campaign.campaign import Campaign
+    from crpipe.campaign.records import Receipt
     from crpipe.core.ranges import ChainLink
 
 
@@ -225,7 +225,8 @@ FRESH_S = 900.0
 class LinkTrace:
     """What a link's training left behind; ``data``: the files of its ranges, or of the outliers.
 
-    now: the time of the report, in seconds.
+    now: the time of the report, in seconds. receipt: that of the finished training, if it follows from the
+    chain. replaced: whether there is another one, and the link is trained again.
     """
 
     campaign: Campaign
@@ -233,11 +234,8 @@ class LinkTrace:
     data: tuple[RangeFiles, ...]
     history: History
     now: float
-
-    @cached_property
-    def receipt(self) -> Receipt | None:
-        """The receipt of the finished training."""
-        return Receipt.read_if_any(self.campaign.paths.receipt(self.link.name))
+    receipt: Receipt | None
+    replaced: bool
 
     @cached_property
     def metrics(self) -> list[Row]:

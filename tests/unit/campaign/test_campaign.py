@@ -2,9 +2,9 @@
 
 import pytest
 
-from campaign_files import CampaignFiles
+from campaign_files import CampaignFiles, write_chain
 from crpipe.campaign.campaign import Campaign
-from crpipe.config.loading import validate
+from crpipe.config.loading import load_config, validate
 from crpipe.core.errors import ConfigError, DataError
 from crpipe.core.files import write_json
 from crpipe.core.paths import OUTLIERS
@@ -61,9 +61,27 @@ def test_a_run_is_finished_when_every_link_has_its_receipt(tmp_path, last):
     def is_finished():
         return Campaign.open(config, layout="recorded").is_finished()
 
-    paths = config.paths()
-    for name in ("0000000-0000001", "0000002-0000003", "outliers"):
-        assert not is_finished()
-        paths.receipt(name).parent.mkdir(parents=True, exist_ok=True)
-        paths.receipt(name).write_text("{}")
+    assert not is_finished()
+    counted = validate({**places, "ranges": {"last": 3, "size": 2}})
+    write_chain(Campaign.open(counted, layout="recorded"))
     assert is_finished() is (last == 3)  # whose files nobody has counted, it may go on
+    counted.paths().receipt("outliers").unlink()
+    assert not is_finished()
+
+
+def test_links_of_another_chain_are_trained_again(tmp_path):
+    def replaced(*changes):
+        places = (f"results={tmp_path}/results", f"runs={tmp_path}/runs", "ranges.size=2")
+        campaign = Campaign.open(load_config((), (*places, "ranges.last=5", *changes)), layout="recorded")
+        if not changes:
+            write_chain(campaign)
+        return campaign.replaced(campaign.receipts()), campaign.is_finished()
+
+    second, third = "0000002-0000003", "0000004-0000005"
+    assert replaced() == (set(), True)
+    assert replaced("ranges.last=7") == ({OUTLIERS}, False)
+    assert replaced(f"ranges.skip=[{second}]") == ({third, OUTLIERS}, False)
+    assert replaced("ranges.first=2") == ({second, third, OUTLIERS}, False)
+    assert replaced("ranges.first=2", "train.pretrained=x.pt") == (set(), True)
+    (tmp_path / "runs" / "default" / "ranges" / f"{second}.json").unlink()  # lost: the same bytes again
+    assert replaced("ranges.last=5") == (set(), False)

@@ -276,6 +276,14 @@ def test_an_evaluation_names_its_checkpoint_and_has_a_row_for_each_event(campaig
     assert lines(campaign.check()) == []
 
 
+def test_a_campaign_that_grows_is_not_damaged(campaign):
+    grown = replace(campaign, keys=("ranges.last=5", "train.schedule.horizon_ranges=2")).check()
+    assert lines(grown) == []
+    assert ("link outliers", "to be trained again, as ranges before it were added or left out") in [
+        (each.path, each.what) for each in grown.notes
+    ]
+
+
 def test_the_settings_of_an_evaluation_have_their_digest(campaign):
     edit(campaign.paths.evaluation(FIRST) / ".finished" / "key.json", assign("seed", 2))
     (finding,) = campaign.check().errors

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from campaign_files import STEPS, CampaignFiles, realistic, with_validation
+from campaign_files import STEPS, CampaignFiles, realistic, with_validation, write_chain
 from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.ledger import Counts
 from crpipe.campaign.raw_files import lease_folder
@@ -197,6 +197,17 @@ def test_a_skipped_range_that_the_checkpoint_contains_is_named(files):
     skipping = CampaignFiles(files.root, ranges=4, overrides=("ranges.skip=[0001000-0001999]",))
     assert skipping.state.still_trained == ("0001000-0001999",)
     assert "SKIPPED     0001000-0001999: in ranges.skip, but" in render_status(skipping.state, 120)
+
+
+def test_a_link_that_is_trained_again_in_a_grown_campaign_is_not_trained(files):
+    for k in range(4):
+        files.split(k)
+    files.consolidated(400)
+    write_chain(files.campaign)
+    assert [link.state for link in files.state.links] == [State.TRAINED] * 5
+    grown = CampaignFiles(files.root, ranges=5).state
+    assert [link.state for link in grown.links][-2:] == [State.WAITING, State.CONSOLIDATED]
+    assert (grown.trained.step, grown.receipt().range) == (400, files.name(3))
 
 
 def test_ledgers_are_summed_and_checked_again(files):
