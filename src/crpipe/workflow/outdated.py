@@ -74,10 +74,11 @@ def _trained(campaign: Campaign) -> Iterator[Path]:
         receipt = _read(Receipt, path)
         if receipt is None:
             continue
-        # What the first link began with is its own affair.
         before = _read(Receipt, paths.receipt(link.parent)) if link.parent else None
         if before or not link.parent:
-            sha256 = before.sha256 if before else receipt.parent
+            # Which checkpoint train.pretrained names is known to the first link alone.
+            pretrained = receipt.parent if campaign.config.train.pretrained else ""
+            sha256 = before.sha256 if before else pretrained
             key = checkpoint_key(link.name, campaign.fingerprint, sha256, link.ranges)
             stale = stale or key != receipt.key
         folders = [paths.shards(name) for name in link.ranges]

@@ -9,10 +9,12 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from campaign_files import write_chain
 from crpipe.campaign.campaign import Campaign
 from crpipe.config.loading import load_config, read_tree
 from crpipe.core.errors import ConfigError
 from crpipe.core.paths import CONSOLIDATED
+from crpipe.workflow.outdated import outdated
 from crpipe.workflow.rules import (
     allocator_settings,
     check_files,
@@ -106,6 +108,14 @@ def campaign(tmp_path):
         return Campaign.open(load_config((), keys))
 
     return load
+
+
+def test_what_follows_the_first_range_is_made_again_without_it(campaign):
+    write_chain(campaign())
+    assert outdated(campaign()) == []
+    later = [campaign().paths.receipt(name) for name in (SECOND, THIRD, "outliers")]
+    for change in ("ranges.first=1000", f"ranges.skip=[{FIRST}]"):
+        assert outdated(campaign(change, "train.schedule.horizon_ranges=3")) == later
 
 
 @pytest.mark.parametrize(
