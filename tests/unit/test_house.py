@@ -31,7 +31,7 @@ BUDGET = {
     "source": (28, 6855),
     "split": (14, 3575),
     "loading": (5, 1115),
-    "report": (23, 5740),
+    "report": (23, 5760),
     "train": (22, 4860),
     "inference": (15, 3260),
     "statistics": (6, 880),

@@ -15,6 +15,7 @@ from crpipe.core.journal import Journal
 from crpipe.core.lease import lease
 from crpipe.packs.archive import BRING_AGAIN, FAILED, LINK_OUT, RANGE_OUT, read_record, unpacked
 from crpipe.packs.links import RUNS, newest_step
+from crpipe.report.tensorboard import curve_of, drop_moved
 from crpipe.train.link_start import key_of, start_of
 
 if TYPE_CHECKING:
@@ -139,6 +140,7 @@ class _Returned:
         for file, target in targets.items():
             if target not in (paths.receipt(name), paths.run_code(), paths.init_from()):
                 copy_file(self.incoming / file, target)
+        drop_moved(paths, self.campaign.chain)
         self._take_records()
         if receipt is not None:
             for old in paths.store(name).glob(f"snapshot-{self.key}-*.pt"):
@@ -156,7 +158,7 @@ class _Returned:
         """Return where each file of the pack belongs; raise PackError for one that belongs nowhere."""
         paths, name, prefix = self.campaign.paths, self.link.name, self._in_run("")
         whole = {paths.receipt(name), paths.best_receipt(name), paths.init_from(), paths.run_code()}
-        events = f"events.out.tfevents.{self.campaign.chain.names.index(name):06d}.{name}"
+        events = f"events.out.tfevents.{curve_of(self.campaign.chain, name)}"
         targets = {}
         for file in self.record.files:
             target = paths.run_dir() / file.removeprefix(prefix)

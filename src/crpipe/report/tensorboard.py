@@ -1,4 +1,4 @@
-"""Collect the TensorBoard runs of many campaigns below one folder."""
+"""The TensorBoard files of a run, and how those of many campaigns are collected below one folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,27 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from crpipe.core.paths import Paths
+    from crpipe.core.ranges import Chain
+
 EVENT_FILE = "*tfevents*"
+_OF_LINKS = f"events.out.tfevents.{'[0-9]' * 6}.*"
+
+
+def curve_of(chain: Chain, link: str) -> str:
+    """Return how the event file of a link ends: TensorBoard reads a folder in the order of the names."""
+    return f"{chain.names.index(link):06d}.{link}"
+
+
+def drop_moved(paths: Paths, chain: Chain) -> None:
+    """Delete the event files of links that are not in the chain any more, or moved in it.
+
+    They are trained again, and others before them: their steps would be there twice.
+    """
+    ends = {curve_of(chain, name) for name in chain.names}
+    for path in paths.tensorboard().glob(_OF_LINKS):
+        if path.name.removeprefix("events.out.tfevents.") not in ends:
+            path.unlink(missing_ok=True)
 
 
 def merge_runs(

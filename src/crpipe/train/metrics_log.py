@@ -19,6 +19,7 @@ from crpipe.core.causes import is_present, plugin_errors
 from crpipe.core.errors import MachineError, PluginError
 from crpipe.core.files import atomic_write, disk_errors, sync
 from crpipe.core.journal import tail
+from crpipe.report.tensorboard import curve_of, drop_moved
 from crpipe.train.event_file import EventFile
 from crpipe.train.trackers import KEY
 
@@ -191,8 +192,8 @@ class Outputs:
         paths = campaign.paths
         self._stack, self._say = ExitStack(), say
         self._rows = MetricsFile(paths.store(link) / "metrics.jsonl", step)
-        # TensorBoard reads the files of a folder in the order of their names: that of the chain.
-        file_name = f"{campaign.chain.names.index(link):06d}.{link}"
+        drop_moved(paths, campaign.chain)
+        file_name = curve_of(campaign.chain, link)
         self._events = self._stack.enter_context(closing(EventFile(paths.tensorboard(), file_name, step)))
         for file in (self._rows, self._events):
             if file.last_step < logged:

@@ -97,6 +97,18 @@ def test_hyper_parameters_stand_beside_the_final_metrics(tmp_path):
     assert b"train.passes_per_link" in found.content
 
 
+def test_curves_of_links_that_have_another_place_now_are_gone(tmp_path):
+    config = toy_config(tmp_path)
+    folder = config.paths().tensorboard()
+    folder.mkdir(parents=True)
+    theirs, moved = "events.out.tfevents.1700000000.host.7.0", "events.out.tfevents.000000.outliers"
+    for name in (theirs, moved, f"events.out.tfevents.000001.{RANGES[1]}"):
+        (folder / name).touch()
+    trained(config, FIRST)
+    ends = [path.name.removeprefix("events.out.tfevents.") for path in sorted(folder.iterdir())]
+    assert ends == [f"000000.{FIRST}", f"000001.{RANGES[1]}", "1700000000.host.7.0"]
+
+
 def test_loggers_get_every_row_and_disturb_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(metrics_log, "CLOSE_S", 0.2)
     monkeypatch.setattr(metrics_log, "MOST_WAITING", 3)
