@@ -179,7 +179,7 @@ def data_claim(campaign: Campaign) -> Claim:
 def run_claim(campaign: Campaign) -> Claim:
     """Return the same of the keys of a run."""
     paths, keys = campaign.paths, campaign.run_keys
-    return paths.run_config(), keys, partial(_train_advice, paths, keys), partial(run_may_change, paths)
+    return paths.run_config(), keys, partial(_train_advice, campaign), partial(run_may_change, paths)
 
 
 def _data_advice(paths: Paths) -> str:
@@ -194,10 +194,14 @@ def _data_advice(paths: Paths) -> str:
     return f"{first}\n  {command}\nor {advice}"
 
 
-def _train_advice(paths: Paths, keys: Keys) -> str:
+def _train_advice(campaign: Campaign) -> str:
     """Describe how to go on; if ranges or rounds were added, which key keeps the learning rate as it was."""
+    paths, keys = campaign.paths, campaign.run_keys
     advice = f"restore the old values, or give the changed campaign a new name with `run` (now {paths.run})"
-    recorded, now = (read_json_if_any(paths.run_config()) or {}).get(_HORIZON), keys.get(_HORIZON)
+    record = read_json_if_any(paths.run_config()) or {}
+    if not campaign.data_keys.keys().isdisjoint(changed_keys(record, keys)):
+        return f"{advice} and other data: set `results` to a new directory (now {paths.results})"
+    recorded, now = record.get(_HORIZON), keys.get(_HORIZON)
     if recorded is None or now is None or recorded == now:
         return f"{advice}{_fork_advice(paths)}"
     return (

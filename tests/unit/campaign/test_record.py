@@ -95,6 +95,9 @@ def test_a_changed_run_says_which_commands_and_keys_keep_what_is_trained(configu
     told = str(caught.value)
     assert "crpipe fork --from 0001000-0001999 --run NEW --set KEY=VALUE" in told
     assert f"train.pretrained: {paths.receipt('0001000-0001999')}, ranges.first: 2000" in told
+    with pytest.raises(ConfigError, match="and other data: set `results` to a new directory") as caught:
+        check_train(configure("split.outlier_above=7"))
+    assert "fork" not in str(caught.value)  # which keeps the data
 
 
 def test_side_tables_that_are_not_staged_again_yet_are_not_compared(configure):
