@@ -18,8 +18,14 @@ _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _PLACEHOLDER = re.compile(r"\{(?:range|number)\b[^{}]*\}")
 
 
+_MERGE = "tag:yaml.org,2002:merge"  # of <<
+
+
 class _OneOfEach(yaml.SafeLoader):
-    """Refuses a key that is written twice in one section, where YAML silently takes the last one."""
+    """Refuses a key that is written twice in one section, where YAML silently takes the last one.
+
+    A key is what is written: YAML makes a number of 010, and true of on.
+    """
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node: yaml.MappingNode = super().compose_mapping_node(anchor)
@@ -29,6 +35,8 @@ class _OneOfEach(yaml.SafeLoader):
                 problem = f"{name.value} is written twice (first in line {lines[name.value]}); write it once"
                 raise yaml.MarkedYAMLError(problem=problem, problem_mark=name.start_mark)
             lines[name.value] = name.start_mark.line + 1
+            if name.tag != _MERGE:
+                name.tag = self.DEFAULT_SCALAR_TAG
         return node
 
 

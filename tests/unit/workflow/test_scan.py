@@ -46,6 +46,13 @@ def test_runs_have_the_names_and_keys_of_the_file_over_those_of_the_configuratio
     assert runs[0].keys == {"model.hidden": hidden, "train.ema_decay": 0.998, "train.passes": 3}
 
 
+def test_names_of_runs_are_those_that_are_written(read):
+    names = ["on", "1", "1.0", "010", "2026-11-01"]  # of YAML: true, which equals 1, 1.0, 8, and a date
+    assert [run.name for run in read("runs:\n" + "".join(f"  {name}:\n" for name in names))] == [
+        f"a-{name}" for name in names
+    ]
+
+
 def test_a_grid_has_a_run_for_each_combination(read):
     grid = "grid: {model.hidden: [8, 16], train: {schedule.shape: [cosine], tf32: [true, false]}}"
     assert [run.name for run in read(grid)] == [
