@@ -105,9 +105,9 @@ def _chain(paths: Paths, ranges: tuple[str, ...]) -> Chain:
 def replaced_links(chain: Chain, receipts: Mapping[str, Receipt], *, pretrained: bool) -> frozenset[str]:
     """Name the finished links that follow from another chain than this one; they are trained again.
 
-    Ranges were added before them since, or left out. pretrained: whether the first link began with a
-    checkpoint from elsewhere. Example: A, B and the outliers are trained, and C is added: the outliers began
-    with the checkpoint of B, and C is before them now.
+    Since then ranges were added before them or left out, or a link before them was trained again. pretrained:
+    whether the first link began with a checkpoint from elsewhere. Example: A, B and the outliers are trained,
+    and C is added: the outliers began with the checkpoint of B, and C is before them now.
     """
     names: list[str] = []
     before: Receipt | None = None

@@ -265,9 +265,9 @@ def _check_inputs(report: CheckReport, campaign: Campaign, manifest: ShardManife
         )
         if consolidated != ranges:
             report.error(path, f"lists {consolidated} {kind} of {role}, the ranges {ranges}", remedy)
-    for name in campaign.ranges:
-        if name not in inputs:
-            report.note(name, "its outliers are not consolidated yet")
+    for name in sorted({*campaign.ranges} ^ {*inputs}):
+        why = "not consolidated yet" if name in campaign.ranges else "consolidated, and it is no range now"
+        report.note(name, f"its outliers are {why}")
 
 
 # What is not split yet.

@@ -101,7 +101,9 @@ def check_link(report: CheckReport, campaign: Campaign, agreed: Agreed, name: st
         _check_snapshots(report, paths.store(name))
         return
     if name in agreed.replaced:
-        report.note(f"link {name}", "to be trained again, as ranges before it were added or left out")
+        report.note(
+            f"link {name}", "to be trained again: it does not go on from the link that is before it now"
+        )
         _check_snapshots(report, paths.store(name))
         return
     remedy = train_again(paths, name)

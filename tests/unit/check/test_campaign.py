@@ -279,8 +279,18 @@ def test_an_evaluation_names_its_checkpoint_and_has_a_row_for_each_event(campaig
 def test_a_campaign_that_grows_is_not_damaged(campaign):
     grown = replace(campaign, keys=("ranges.last=5", "train.schedule.horizon_ranges=2")).check()
     assert lines(grown) == []
-    assert ("link outliers", "to be trained again, as ranges before it were added or left out") in [
-        (each.path, each.what) for each in grown.notes
+    assert (
+        "link outliers",
+        "to be trained again: it does not go on from the link that is before it now",
+    ) in [(each.path, each.what) for each in grown.notes]
+
+
+def test_merged_outliers_of_a_range_that_is_left_out_are_noted(campaign):
+    left = replace(campaign, keys=(f"ranges.skip=[{SECOND}]", "train.schedule.horizon_ranges=2"))
+    report = left.check("consolidated")
+    assert lines(report) == []
+    assert [(each.path, each.what) for each in report.notes] == [
+        (SECOND, "its outliers are consolidated, and it is no range now")
     ]
 
 
