@@ -17,15 +17,11 @@ BRACES = 'put quotes around values with braces, as in uri: "/data/{range}/*.parq
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _PLACEHOLDER = re.compile(r"\{(?:range|number)\b[^{}]*\}")
 
+_OCTAL = re.compile(r"[-+]?0[0-7_]+")
 
-_MERGE = "tag:yaml.org,2002:merge"  # of <<
 
-
-class _OneOfEach(yaml.SafeLoader):
-    """Refuses a key that is written twice in one section, where YAML silently takes the last one.
-
-    A key is what is written: YAML makes a number of 010, and true of on.
-    """
+class _StrictLoader(yaml.SafeLoader):
+    """Refuses what YAML reads silently as something else: a key written twice, 0001000 (512), 1:30 (90)."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node: yaml.MappingNode = super().compose_mapping_node(anchor)
@@ -39,6 +35,15 @@ class _OneOfEach(yaml.SafeLoader):
                 name.tag = self.DEFAULT_SCALAR_TAG
         return node
 
+    def construct_decimal(self, node: Any) -> int:
+        text, value = node.value, int(self.construct_yaml_int(node))
+        if ":" in text or (_OCTAL.fullmatch(text) and int(text) != value):
+            problem = f"YAML reads {text} as {value}; write the number without 0 and :, or text in quotes"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+        return value
+
+
+_StrictLoader.add_constructor("tag:yaml.org,2002:int", _StrictLoader.construct_decimal)
 
 _FAULTS = (yaml.YAMLError, ValueError, RecursionError)  # a date may be none, brackets a thousand deep
 
@@ -48,7 +53,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     text = ""
     try:
         text = retry_io(lambda: path.read_text("utf-8"))
-        tree = yaml.load(text, _OneOfEach) or {}  # noqa: S506 - a SafeLoader
+        tree = yaml.load(text, _StrictLoader) or {}  # noqa: S506 - a SafeLoader
     except OSError as error:
         refuse_machine_error(error, path, OF_PROGRAMS)
         raise ConfigError(
@@ -64,7 +69,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 def read_value(text: str, given: str) -> Any:
     """Read a value of the command line; ``given``: what was typed, for the ConfigError."""
     try:
-        return yaml.load(text, _OneOfEach)  # noqa: S506 - a SafeLoader
+        return yaml.load(text, _StrictLoader)  # noqa: S506 - a SafeLoader
     except _FAULTS as error:
         raise ConfigError(f"{given}: {text!r} is not YAML ({_fault(text, error)})") from error
 

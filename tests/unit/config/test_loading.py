@@ -98,6 +98,11 @@ def test_a_section_whose_keys_are_all_commented_out_is_empty(tmp_path):
             "split: {quantile: 0.9, quantile: 0.8}",
             "quantile is written twice (first in line 1); write it once",
         ),
+        (
+            "ranges: {first: 0000000, last: 0001777}",
+            "line 1, column 32: YAML reads 0001777 as 1023; write the number without 0",
+        ),
+        ("seed: 1:30", "line 1, column 7: YAML reads 1:30 as 90; write the number without 0 and :, or text"),
         ("source:\n\turi: a", "line 2, column 1: while scanning for the next token"),
         ("source:\n\turi: a", "; indent with spaces"),
         ('source:\n  uri: "/data\nrun: a', "; the quotation mark in line 2 is not closed"),
