@@ -34,6 +34,7 @@ class JetTagger(Workload):
             better="high",
             ideal=1.0,
             groups=20,
+            needs="20 jets, some of each class",
             tolerance=0.01,
         ),
     )

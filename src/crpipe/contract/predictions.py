@@ -225,7 +225,10 @@ def _judge(case: Case, trained: LoadedModel, truth: Events, measured: Measuremen
         if not each.needs and (what != BASELINE or each.name in measured.given())
     ]
     for sentence in unmeasured(f"{trained.name}.score", metrics, measured.given(), groups):
-        raise PluginError(f"{sentence} (of {what} of {len(truth)} events)")
+        raise PluginError(
+            f"{sentence} (of {what} of {len(truth)} events); where they may be too alike for it (all of one "
+            "class), say what it needs: Metric(needs=…)"
+        )
 
 
 @check(KIND, slow=True)  # it makes all figures
