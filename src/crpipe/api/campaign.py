@@ -75,7 +75,7 @@ class CampaignRun:
         rejected; together they are ``events``.
         Null where a range is not that far. Without a configuration, only ranges that were listed are known.
         """
-        return ranges_frame(CampaignState.read(self._data()))
+        return ranges_frame(CampaignState.read(self._campaign if self._config else self._data()))
 
     @property
     def links(self) -> pl.DataFrame:
@@ -162,6 +162,8 @@ class CampaignRun:
 
     def _data(self) -> Campaign:
         if not self._campaign.data:
+            if self._config:
+                raise DataError(f"{self.paths.results}: no data yet; run `crpipe run` first")
             run = self.paths.run_dir()
             raise DataError(
                 f"{run}: the data of this run were not found beside it; name their directory: "

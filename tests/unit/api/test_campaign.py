@@ -118,6 +118,11 @@ def test_a_configuration_adds_what_is_still_to_come(files, tmp_path):
     whole = crpipe.open(files.paths.run_dir(), config=path)
     assert len(whole.ranges) == 20
     assert whole.links["link"].to_list()[-1] == "outliers"
+    path.write_text(yaml.safe_dump(files.config.model_dump(mode="json") | {"results": str(tmp_path)}))
+    begun = crpipe.open(files.paths.run_dir(), config=path)
+    assert begun.ranges["events"].null_count() == 20
+    with pytest.raises(DataError, match=r"no data yet; run `crpipe run` first"):
+        begun.shards()
     other = yaml.safe_load(path.read_text()) | {"run": "other"}
     path.write_text(yaml.safe_dump(other))
     with pytest.raises(ConfigError, match="run: other in .*mine.yaml, but the folder is .*default"):
