@@ -25,7 +25,7 @@ EMPTY_NAMES = frozenset(("found", "made", "told", "own", "place"))
 # Modules and lines of each room, at most; a commit that needs more says for what. The aim is 38,000 lines.
 BUDGET = {
     "core": (12, 2765),
-    "config": (8, 1715),
+    "config": (8, 1720),
     "events": (12, 1980),
     "campaign": (13, 2890),
     "source": (28, 6855),
@@ -42,8 +42,8 @@ BUDGET = {
     "workloads": (74, 15530),
     "workflow": (11, 2440),
     "cli": (9, 2785),
-    "api": (2, 510),
-    "contract": (12, 2045),
+    "api": (2, 525),
+    "contract": (12, 2050),
 }
 
 

@@ -88,9 +88,9 @@ class CampaignRun:
 
     @property
     def metrics(self) -> pl.DataFrame:
-        """One row for each logged step, over the whole chain: step, link, events, items, losses, speed, ….
+        """One row for each logged step, and for each validation, of the whole chain: step, link, losses, ….
 
-        A metric is called PHASE/NAME, one of a validation validation/NAME; null in steps that did not log it.
+        A metric is called PHASE/NAME, one of a validation validation/NAME; null in rows that do not have it.
         """
         return metrics_frame(self._campaign)
 
@@ -122,11 +122,11 @@ class CampaignRun:
 
         part: train, validation, test, or their outliers, validation_outliers, test_outliers (whose batches
         also end at 4 million items).
-        ranges: their names; without any, all that are split.
+        ranges: their names, beginnings, or numbers from 0 as text; without any, all that are split.
         batch_events: most events of a batch. epochs: how often each event comes. seed: of the order.
 
-        Raise ConfigError for an unknown part, DataError for a range that is not split, ShardError for a
-        damaged shard.
+        Raise ConfigError for an unknown part or range and a number that is too small, DataError for a range
+        that is not split, ShardError for a damaged shard.
         """
         from crpipe.api.model import open_batches
 

@@ -11,6 +11,7 @@ import polars as pl
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, DataError, FormatError
 from crpipe.core.paths import LARGE_ROLES, ROLES
+from crpipe.core.ranges import pick
 from crpipe.events.batch import Events, concatenate
 from crpipe.events.layout import MULTIPLICITY, Layout
 from crpipe.inference.inputs import RawInput, RequiredColumns, column_rows
@@ -90,8 +91,8 @@ class TrainedModel:
         rows: the event columns that the workload reads, as a polars frame, as arrays [N] (or numbers) by
             name, or a batch of events, whose items are not looked at. A column that only identifies an event
             may be missing.
-        multiplicity: ``"predicted"`` by the model, ``"column"`` (of the rows), or a number for every event;
-            never more than ``cap``.
+        multiplicity: ``"predicted"`` by the model, ``"column"`` (``multiplicity`` of the rows), the name of
+            another column, or a number for every event; never more than ``cap``.
         seed: of everything random; the same seed gives the same events.
 
         Raise ConfigError for a workload that generates nothing, FormatError for a missing column or an
@@ -100,12 +101,15 @@ class TrainedModel:
         workload = self._predictor.trained.workload
         if not isinstance(workload, Generates):
             raise ConfigError(f"{self.path}: {self.workload} generates no events; use model.predict")
-        how = str(multiplicity)
-        if how not in (PREDICTED, COLUMN) and not how.isdigit():
-            raise ConfigError(f"multiplicity {how}: expected {PREDICTED}, {COLUMN} or a number")
-        required = RequiredColumns.of(self.layout, workload.event_columns)
+        how, table = str(multiplicity), _record_batch(rows)
+        in_table = how not in (PREDICTED, COLUMN) and not how.isdigit()
+        if in_table and how not in table.schema.names:
+            raise ConfigError(
+                f"multiplicity {how}: expected {PREDICTED}, {COLUMN}, a number or a column of the rows"
+            )
+        required = RequiredColumns.of(self.layout, workload.event_columns, how if in_table else MULTIPLICITY)
         pairs = self._predictor.generate(
-            column_rows(_record_batch(rows), required, "rows"),
+            column_rows(table, required, "rows"),
             multiplicity=how,
             cap=cap,
             budget_items=_BUDGET_ITEMS,
@@ -117,8 +121,8 @@ class TrainedModel:
     def frame(self, events: Events, prediction: Columns | None = None) -> pl.DataFrame:
         """Return one row for each event: its columns, and a list column ITEM_NAME for each item column.
 
-        prediction: what ``predict`` gave for these events; its columns are put beside those of the events,
-            in place of the items.
+        prediction: the arrays that ``predict`` gave for these events, put beside their columns in place of
+            the items.
         """
         if prediction is None:
             table = nested_table(events, self.layout)
@@ -132,7 +136,10 @@ class TrainedModel:
 def _record_batch(rows: pl.DataFrame | Mapping[str, Any] | Events) -> pa.RecordBatch:
     if isinstance(rows, Events):
         rows = {**rows.columns, MULTIPLICITY: rows.multiplicity}
-    frame = rows if isinstance(rows, pl.DataFrame) else pl.DataFrame(dict(rows))
+    try:
+        frame = rows if isinstance(rows, pl.DataFrame) else pl.DataFrame(dict(rows))
+    except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
+        raise FormatError(f"rows: not columns of one length by name ({error})") from error
     if frame.is_empty():
         raise FormatError("rows: none; give at least one")
     return frame.to_arrow().combine_chunks().to_batches()[0]
@@ -178,7 +185,12 @@ def open_batches(
     """Open the shards of some ranges, or of all that are split."""
     if part not in ROLES:
         raise ConfigError(f"part {part!r}: unknown; legal: {', '.join(ROLES)}")
-    folders = list(_folders(campaign, part, ranges))
+    for name, value, least in (("batch_events", batch_events, 1), ("epochs", epochs, 1), ("seed", seed, 0)):
+        if value < least:
+            raise ConfigError(f"{name}: {value}; it is at least {least}")
+    named = [ranges] if isinstance(ranges, str) else ranges
+    selected = [name if "-" in name else pick(name, campaign.ranges, "range") for name in named]
+    folders = list(_folders(campaign, part, selected))
     if not folders:
         raise DataError(f"{campaign.paths.results}: no range is split yet; run `crpipe run` first")
     most = MOST_ITEMS if part in LARGE_ROLES else None  # thousands of them may not fit into memory

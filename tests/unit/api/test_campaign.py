@@ -181,6 +181,10 @@ def test_an_unknown_part_and_a_range_without_shards_are_refused(campaign):
         campaign.shards("bulk")
     with pytest.raises(DataError, match="crpipe split 0019000-0019999"):
         campaign.shards(ranges=["0019000-0019999"])
+    with pytest.raises(ConfigError, match=r"^7000: not a range of this campaign"):
+        campaign.shards(ranges="7000")
+    with pytest.raises(ConfigError, match="batch_events: 0; it is at least 1"):
+        campaign.shards(batch_events=0)
 
 
 def test_generates_one_event_for_each_row_the_same_for_the_same_seed(trained):
@@ -192,6 +196,7 @@ def test_generates_one_event_for_each_row_the_same_for_the_same_seed(trained):
     assert np.array_equal(again.items, made.items)
     assert not np.array_equal(trained.generate(ROW, seed=2).items, made.items)
     assert trained.generate(ROW, multiplicity=4).multiplicity.tolist() == [4, 4, 4]
+    assert trained.generate(ROW | {"n": [1, 0, 2]}, multiplicity="n").multiplicity.tolist() == [1, 0, 2]
     assert trained.generate(made, multiplicity="column").multiplicity.tolist() == made.multiplicity.tolist()
     predicted = trained.predict(made)
     assert predicted.columns["energy_gev"].tolist() == [1e5, 1e6, 1e7]
@@ -218,8 +223,10 @@ def test_rows_that_cannot_be_used_are_refused(trained):
         trained.generate(ROW | {"zenith_rad": 9.0})
     with pytest.raises(FormatError, match="rows: none"):
         trained.generate({name: [] for name in ROW})
-    with pytest.raises(ConfigError, match="multiplicity some: expected predicted, column or a number"):
+    with pytest.raises(ConfigError, match="multiplicity some: expected predicted, column, a number or a col"):
         trained.generate(ROW, multiplicity="some")
+    with pytest.raises(FormatError, match="^rows: not columns of one length by name"):
+        trained.generate(ROW | {"depth_m": [1500.0] * 2})
 
 
 def test_a_workload_from_outside_needs_its_configuration(files, tmp_path):
