@@ -193,12 +193,13 @@ def unmeasured(method: str, metrics: Sequence[Metric], given: Mapping[str, Any],
         value = given.get(metric.name)
         if metric.groups > groups or (value is not None and math.isfinite(value)):
             continue
-        if metric.name in given:
+        is_given = metric.name in given
+        near = [] if is_given else difflib.get_close_matches(metric.name, others, n=1)
+        if metric.needs and not near:
+            continue
+        if is_given:
             actual = "one that is not finite"
         else:
-            near = difflib.get_close_matches(metric.name, others, n=1)
-            if metric.needs and not near:
-                continue
             actual = f"{near[0]}; did you mean {metric.name}?" if near else ", ".join(others) or "nothing"
         what = f"a finite {metric.name}, which `metrics` declares"
         sentences.append(f"{method}: expected {what}, found {actual}")

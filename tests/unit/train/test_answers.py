@@ -164,4 +164,5 @@ def test_a_number_that_score_owes_is_missed_with_the_reason():
     assert missed(auc=None) == ["found one that is not finite"]
     assert missed(auk=0.5, auk_error=0.1) == ["found auk; did you mean auc?"]
     assert missed() == ["found nothing"]
+    assert missed(auc=0.5, rare=None) == []
     assert missed(auc=0.5, rares=1.0) == ["found rares; did you mean rare?"]
