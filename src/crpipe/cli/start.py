@@ -402,7 +402,7 @@ def inspect(
     file: Annotated[
         Path, typer.Argument(readable=False, help="raw file of source.reader, shard, or any Parquet file")
     ],
-    rows: Annotated[int, typer.Option(help="events to show")] = 5,
+    rows: Annotated[int, typer.Option(min=0, help="events to show")] = 5,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
 ) -> None:
