@@ -265,12 +265,13 @@ def test_further_trees_are_noted(tmp_path):
     assert notes(ROOT, path) == ["trees that are not read: calibration, folder/tree"]
 
 
-def test_an_rntuple_is_named(tmp_path):
+@pytest.mark.parametrize("name", ["tree", "events"])  # the one that was asked for, and the only one
+def test_an_rntuple_is_named(tmp_path, name):
     path = tmp_path / "a.root"
     with uproot.recreate(path) as file:
-        ntuple = file.mkrntuple("tree", {"event": np.arange(3, dtype=np.int32)})
+        ntuple = file.mkrntuple(name, {"event": np.arange(3, dtype=np.int32)})
         assert ntuple is not None
-    refused(ROOT, path, "tree is an RNTuple, and this reader reads a TTree", "Snapshot")
+    refused(ROOT, path, f"{name} is an RNTuple, and this reader reads a TTree", "Snapshot")
 
 
 def test_a_tree_of_another_name(tmp_path):

@@ -232,12 +232,14 @@ def _key_of(path: Path, name: str, kinds: Mapping[str, str]) -> str:
     cycles = [key for key, kind in kinds.items() if kind == _TREE and name in (key, _plain(key))]
     if cycles:
         return max(cycles, key=lambda key: int(key.rpartition(";")[2]))
-    if any(kind in _NTUPLES and name == _plain(key) for key, kind in kinds.items()):
-        raise FormatError(
-            f"{path}: {name} is an RNTuple, and this reader reads a TTree; have it written as one, in ROOT: "
-            f'ROOT::RDataFrame("{name}", "{path.name}").Snapshot("{name}", "tree.root")'
-        )
     trees = [_plain(key) for key, kind in kinds.items() if kind == _TREE]
+    ntuples = [_plain(key) for key, kind in kinds.items() if kind in _NTUPLES]
+    if name in ntuples or (ntuples and not trees):
+        other = name if name in ntuples else ntuples[0]
+        raise FormatError(
+            f"{path}: {other} is an RNTuple, and this reader reads a TTree; have it written as one, in ROOT: "
+            f'ROOT::RDataFrame("{other}", "{path.name}").Snapshot("{name}", "tree.root")'
+        )
     names = ", ".join(dict.fromkeys(trees)) or "none"
     near = difflib.get_close_matches(name, trees, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
