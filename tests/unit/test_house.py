@@ -37,7 +37,7 @@ BUDGET = {
     "statistics": (6, 880),
     "check": (7, 1700),
     "packs": (6, 1410),
-    "setup": (6, 1635),
+    "setup": (6, 1645),
     "author": (2, 470),
     "workloads": (74, 15530),
     "workflow": (11, 2440),

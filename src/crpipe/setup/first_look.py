@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from crpipe.core.errors import CrpipeError
 from crpipe.core.text import counted, number
 from crpipe.events.file_formats import format_of
 from crpipe.report.run_time import better_sizes
+from crpipe.source.suggestions import pattern_of, spread, suggest_ranges
 from crpipe.split.parts import add_counts
 from crpipe.split.preview import recommended_threshold
 
@@ -90,7 +92,17 @@ def why_unread(paths: Sequence[Path], included: Mapping[str, Mapping[str, Declar
     return [
         f"no included reader reads {path}, {form.words}; {form.remedy or _OWN_READER}",
         *(f"  as {name}: {text}" for name, text in _refusals(path, included).items()),
+        *(f"  files below it are read: --uri {each}" for each in _read_below(path.parent, included)),
     ]
+
+
+def _read_below(folder: Path, included: Mapping[str, Mapping[str, DeclaredReader]]) -> Iterator[str]:
+    """Name patterns of files in the folders of a folder that an included reader reads."""
+    for each in spread(sorted(path for path in folder.iterdir() if path.is_dir())):
+        pattern = pattern_of(str(each))
+        with suppress(CrpipeError, OSError):
+            if pattern and fitting_plugins(suggest_ranges(pattern).paths, included):
+                yield shlex.quote(pattern)
 
 
 def _refusals(path: Path, included: Mapping[str, Mapping[str, DeclaredReader]]) -> dict[str, str]:

@@ -315,6 +315,8 @@ def test_side_tables_under_their_usual_names_are_found(tmp_path):
     assert answers.workload == "direction"
     assert sorted(answers.tables) == ["geometry", "meta"]
     assert lacking_tables(compose(answers)) == []
+    with pytest.raises(ConfigError, match=rf"files below it are read: --uri '?{folder}/batch_{{number}}"):
+        complete(Answers("", str(folder.parent)), tmp_path)  # whose files are the side tables
     write_gammas(XenonDetectorOptions(events_per_file=2), 1, 1, tmp_path / "gammas.root")
     (tmp_path / "sensors.csv").touch()
     answers, _ = complete(Answers("", f"{tmp_path}/*.root"), tmp_path)
