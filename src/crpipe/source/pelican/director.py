@@ -148,13 +148,11 @@ class TrickleError(aiohttp.SocketTimeoutError):
     """A body goes on, but too slowly."""
 
 
+_UNKNOWN_AUTHORITY = {2, 18, 19, 20, 21}  # OpenSSL's numbers: nobody trusted has signed the certificate
 _REASONS: dict[type[Exception], str] = {  # the first that fits
     TrickleError: f"less than {SLOWEST / 1000:g} kB/s came",
     TimeoutError: "no answer in time",
     aiohttp.ClientConnectorDNSError: "the name of its host is not known",
-    aiohttp.ClientConnectorCertificateError: (
-        "its certificate is not trusted; name its authority in SSL_CERT_FILE"
-    ),
     aiohttp.ClientConnectorSSLError: "a TLS connection cannot be set up",
     aiohttp.ClientConnectorError: "",  # the system's own words
     aiohttp.TooManyRedirects: "too many redirects",
@@ -362,6 +360,11 @@ def cause(error: BaseException) -> str:
     reason = next((reason for kind, reason in _REASONS.items() if isinstance(error, kind)), "")
     if reason:
         return reason
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        found = error.certificate_error
+        if getattr(found, "verify_code", 0) in _UNKNOWN_AUTHORITY:
+            return "its certificate is not trusted; name its authority in SSL_CERT_FILE"
+        return f"its certificate is refused: {getattr(found, 'verify_message', found)}".rstrip(".")
     if isinstance(error, aiohttp.ClientConnectorError):
         return os.strerror(error.errno).lower() if error.errno else redact(error.strerror or "no connection")
     text = " ".join(redact(str(error)).split())

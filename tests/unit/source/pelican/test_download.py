@@ -238,6 +238,13 @@ def test_only_the_named_authority_is_trusted(context, tmp_path, monkeypatch):
     assert outage
 
 
+def test_a_certificate_that_has_expired_needs_no_other_authority(request, monkeypatch):
+    monkeypatch.setattr(credentials, "DAYS", -1 / 48)
+    context = request.getfixturevalue("context")
+    reason, _ = run(lambda server: failure(server.url), sending(WHOLE + BODY), context)
+    assert reason == "its certificate is refused: certificate has expired"
+
+
 TOKEN = {"Authorization": "Bearer secret"}
 
 
