@@ -96,6 +96,14 @@ def test_a_copy_goes_on_where_a_killed_job_left_it(store, bucket, name):
     assert (raw / "three.bin").read_bytes() == bucket.content["three.bin"]
 
 
+def test_a_body_that_breaks_off_is_asked_for_again(store, bucket, name, monkeypatch):
+    monkeypatch.setattr("s3fs.core.S3FileSystem.retries", 1)
+    bucket.cuts = 1
+    staged(store(), name)
+    raw = store().paths().raw(str(name))
+    assert {file: (raw / file).read_bytes() for file in SIZES} == bucket.content
+
+
 class _Stopping(NullProgress):
     """Leaves half of a copy, and stops the job at its first message."""
 
@@ -179,6 +187,22 @@ def test_addresses_of_stores_are_read_as_they_are_written():
     assert host_and_path("root://door/eos/a%20b") == ("door", "/eos/a%20b")
     assert uri_of("root", "door", "/eos/a b") == "root://door//eos/a b"
     assert uri_of("s3", "bucket", "/a%b") == "s3://bucket/a%b"
+
+
+def test_an_ipv6_address_is_one_host():
+    pytest.importorskip("fsspec_xrootd", reason="pip install 'crpipe[remote]'")
+
+    async def host():
+        async with stores.FsspecSource(SourceOptions(), "root", "[::1]:1095") as source:
+            return source._fs.hostid
+
+    assert asyncio.run(host()) == "[::1]:1095"
+
+
+def test_an_endpoint_without_a_scheme_is_named(store, bucket, name, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", bucket.url.removeprefix("http://"))
+    with pytest.raises(ConfigError, match=r"Invalid endpoint: 127\.0\.0\.1:.*; correct .*AWS_ENDPOINT_URL"):
+        listed(store(), name)
 
 
 def test_two_stars_list_what_lies_below_in_a_bucket(store, name):
