@@ -82,15 +82,34 @@ def host_and_path(uri: str, key: str = "source.uri") -> tuple[str, str]:
         raise ConfigError(f"{key}: {uri} names no host; write {scheme}://host/path")
     if scheme == "root":
         path = path.lstrip("/")
+    name = _host_name(scheme, host, key)
     if scheme not in WEB:
         return host, "/" + path
-    if "@" in host:
-        raise ConfigError(f"{key}: {scheme}://{host.rpartition('@')[2]}: write no password into an address")
-    if scheme in {"http", "dav"} and urlsplit(f"//{host}").hostname not in _LOOPBACK:
+    if scheme in {"http", "dav"} and name not in _LOOPBACK:
         raise ConfigError(
             f"{key}: {uri}: anybody on the way could change the files; write {_SECURE[scheme]}://"
         )
     return host, "/" + unquote(path)
+
+
+def _host_name(scheme: str, host: str, key: str) -> str:
+    """Return the name in ``host:port``, of a bucket all; raise ConfigError for a password or what is none."""
+    if scheme in WRITABLE:
+        return host
+    user, _, address = host.rpartition("@")
+    shown = f"{key}: {scheme}://{address}"
+    if user and (scheme != "root" or ":" in user):
+        raise ConfigError(f"{shown}: write no password into an address")
+    try:
+        parts = urlsplit(f"//{address}")
+        is_host = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_host = False
+    if not is_host:
+        raise ConfigError(
+            f"{shown}: no host, or no port, has this name; write host, host:port or [IPv6 address]:port"
+        )
+    return parts.hostname or ""
 
 
 def written_path(uri: str, key: str = "source.uri") -> str:

@@ -12,6 +12,8 @@ from named import SIMULATOR, SOURCE
     [
         ("pelican://osg-htc.org/a/*.parquet", "pelican", "osg-htc.org", "/a/*.parquet"),
         ("pelican://localhost:8443/a/f", "pelican", "localhost:8443", "/a/f"),
+        ("https://[::1]:8443//a/f", "https", "[::1]:8443", "//a/f"),
+        ("root://me@[::1]:1094//a/f", "root", "me@[::1]:1094", "/a/f"),
         ("osdf:///a/b.h5", "osdf", "osg-htc.org", "/a/b.h5"),
         ("osdf://a/b.h5", "osdf", "osg-htc.org", "/a/b.h5"),
         ("file:///data/x?.h5", "file", "", "/data/x?.h5"),
@@ -36,6 +38,15 @@ def test_a_relative_path_starts_at_the_working_directory(tmp_path, monkeypatch):
         ("ftp://bucket/x", r"source\.tables\.geometry: ftp:// is not known; use pelican://"),
         ("pelican:///x", r"source\.tables\.geometry: .* names no host; write pelican://host/path"),
         ("file://far/x", r"source\.tables\.geometry: .* names the host far"),
+        (
+            "http://[::1:80/x",
+            r"http://\[::1:80: no host, or no port, has this name; write host, host:port or",
+        ),
+        ("https://::1/x", r"https://::1: no host, or no port, has this name"),
+        ("root://door:abc//x", r"root://door:abc: no host, or no port, has this name"),
+        ("pelican://door:70000/x", r"pelican://door:70000: no host, or no port, has this name"),
+        ("pelican://me:secret@door/x", r"source\.tables\.geometry: pelican://door: write no password into"),
+        ("root://me:secret@door//x", r"source\.tables\.geometry: root://door: write no password into"),
     ],
 )
 def test_a_wrong_uri_is_an_error_that_names_its_key(uri, message):
