@@ -80,7 +80,7 @@ def host_and_path(uri: str, key: str = "source.uri") -> tuple[str, str]:
         return "", "/" + unquote(path)
     if not host:
         raise ConfigError(f"{key}: {uri} names no host; write {scheme}://host/path")
-    if scheme == "root":
+    if scheme in {"root", *FEDERATIONS}:  # XRootD's addresses begin with two
         path = path.lstrip("/")
     name = _host_name(scheme, host, key)
     if scheme not in WEB:

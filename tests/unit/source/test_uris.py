@@ -12,6 +12,7 @@ from named import SIMULATOR, SOURCE
     [
         ("pelican://osg-htc.org/a/*.parquet", "pelican", "osg-htc.org", "/a/*.parquet"),
         ("pelican://localhost:8443/a/f", "pelican", "localhost:8443", "/a/f"),
+        ("pelican://localhost:8443//a/f", "pelican", "localhost:8443", "/a/f"),
         ("https://[::1]:8443//a/f", "https", "[::1]:8443", "//a/f"),
         ("root://me@[::1]:1094//a/f", "root", "me@[::1]:1094", "/a/f"),
         ("osdf:///a/b.h5", "osdf", "osg-htc.org", "/a/b.h5"),

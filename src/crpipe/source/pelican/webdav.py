@@ -17,6 +17,7 @@ _DAV = "{DAV:}"
 _ELEMENTS = {f"{_DAV}{name}" for name in ("response", "responsedescription", "sync-token")}
 _HOST = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^/]*")
 _NEVER_ESCAPED = re.compile(r'%(?![0-9a-fA-F]{2})|[^!-"$->@-~]')
+_SLASHES = re.compile("//+")  # servers write one where the address has two
 _DIGITS = 18  # of a size; more do not fit into 64 bits
 
 
@@ -41,7 +42,7 @@ def parse_listing(body: bytes, folder: str) -> list[Listed]:
         raise ValueError(f"the listing is not whole XML ({error})") from error
     if tree.tag != f"{_DAV}multistatus":
         raise ValueError("the answer is not a WebDAV listing")
-    return list(_entries(tree, folder.rstrip("/")))
+    return list(_entries(tree, _SLASHES.sub("/", folder).rstrip("/")))
 
 
 def _entries(tree: ET.Element, folder: str) -> Iterator[Listed]:
@@ -75,7 +76,7 @@ def _paths(hrefs: list[str]) -> list[str]:
     paths = [_HOST.sub("", href, count=1) if "://" in href else href for href in hrefs]
     if not any(_NEVER_ESCAPED.search(path) for path in paths):
         paths = [unquote(path, errors="strict") for path in paths]
-    return [path.rstrip("/") for path in paths]
+    return [_SLASHES.sub("/", path).rstrip("/") for path in paths]
 
 
 def _size(text: str | None, name: str) -> int | None:

@@ -47,6 +47,12 @@ def test_what_some_servers_leave_as_it_is_says_nothing_of_the_rest():
     assert [entry.name for entry in entries] == ["one;1 x.parquet", "[2] x.parquet"]
 
 
+@pytest.mark.parametrize("folder", ["//a/b", "/a//b/"])
+def test_two_slashes_in_an_address_are_one_directory(folder):
+    """XRootD's addresses have them; its listings, as those of most servers, have one."""
+    assert [entry.name for entry in parse_listing(listing(FOLDER, FILE), folder)] == ["one.parquet"]
+
+
 @pytest.mark.parametrize(
     "length", ["", "<D:getcontentlength/>", "<D:getcontentlength>-1</D:getcontentlength>"]
 )
