@@ -19,7 +19,6 @@ from crpipe.source.positions import RecordedPositions, natural_order, shown
 from crpipe.source.retries import Deadline, Failure, TemporaryFailure, retry, run_concurrently
 from crpipe.source.sources import Source, open_source
 from crpipe.source.uris import (
-    FEDERATIONS,
     WEB,
     Kind,
     SourcePattern,
@@ -209,7 +208,7 @@ def entries_of(
     """List the chosen files of one directory, and of those below it where the pattern says so."""
     entries, folders = asyncio.run(_walk(options, location, chosen, deadline))
     left_out = [repr(name) for name in folders if location.has(name)]
-    if left_out and location.scheme in {*FEDERATIONS, *WEB}:
+    if left_out and not location.deep:
         deadline.say_once(f"left out, because they are directories: {', '.join(left_out[:5])}")
     return entries
 

@@ -207,6 +207,17 @@ def test_files_that_are_left_out_are_counted_and_named(configure, name):
     assert f"{name}: 13 files listed, 12 match *.bin, 1 are left out: README.txt" in told.lines
 
 
+def test_directories_with_names_of_files_are_named_unless_their_files_are_listed(configure, name, tree):
+    (tree / str(name) / "spark.bin").mkdir()
+    (tree / str(name) / "spark.bin" / "part-0000.bin").write_bytes(b"x")
+    told, deep = Told(), Told()
+    listed(configure(), name, told)
+    assert any("left out, because they are directories: 'spark.bin'" in line for line in told.lines)
+    configure().paths().manifest(str(name)).unlink()
+    assert len(listed(configure(uri=f"{tree}/{{range}}/**/*.bin"), name, deep)) == 13
+    assert not any("directories" in line for line in deep.lines)
+
+
 def test_a_range_with_far_fewer_files_than_the_others_is_reported(configure, name, tree):
     config = configure()
     for number in (1, 2, 3):
