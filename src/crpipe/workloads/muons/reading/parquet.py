@@ -65,7 +65,7 @@ def muon_column(footer: pq.RowGroupMetaData) -> pq.ColumnChunkMetaData:
 def decode(file: pq.ParquetFile, group: int, names: list[str]) -> Iterator[pa.RecordBatch]:
     """Decode columns of one row group, at once, or row by row where its muons might not fit into memory."""
     footer = file.metadata.row_group(group)
-    if not footer.num_rows:
+    if footer.num_rows <= 0:  # below 0 in a damaged footer
         return iter(())
     leaf = muon_column(footer)
     width = _BYTES_PER_WIDE_VALUE if leaf.physical_type in _WIDE else _BYTES_PER_VALUE

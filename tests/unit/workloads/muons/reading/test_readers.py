@@ -245,6 +245,21 @@ def test_totals_name_the_row_of_a_muon_of_another_width(tmp_path):
         READERS["bundles"].totals(path)
 
 
+def test_a_negative_number_of_rows_is_damage(tmp_path):
+    path = write_parquet(tmp_path / "a.parquet", MULTIPLICITY)
+    data = path.read_bytes()
+    rows = bytes([2 * len(MULTIPLICITY)])  # as a footer spells it; one more is below 0
+    for at in (match.start() for match in re.finditer(re.escape(rows), data)):
+        path.write_bytes(data[:at] + bytes([rows[0] + 1]) + data[at + 1 :])
+        try:
+            found = pq.read_metadata(path).row_group(0).num_rows
+        except OSError:
+            continue
+        if found < 0:
+            break
+    assert "the footer says -10 rows" in refused(path)
+
+
 @pytest.mark.parametrize("name", ["primary_minor_id", "primary", "muons"])
 def test_two_columns_of_one_name_are_refused(tmp_path, name):
     table = nested(*make_events(MULTIPLICITY))
