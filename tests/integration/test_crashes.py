@@ -145,6 +145,21 @@ def test_a_full_disk_is_named_and_more_space_is_all_it_takes(begun):
 
 
 @needs_root
+def test_a_disk_without_room_for_locks_of_snakemake_is_named(begun):
+    """The lease of the head needs no room where it was written before."""
+    target = f"results/manifests/{RANGES[0]}.parquet"
+    with mounted(begun.folder / ".snakemake", "size=300k"):
+        begun.snakemake(f"{target} --unlock")
+        with suppress(OSError), (begun.folder / ".snakemake" / "fill").open("wb", buffering=0) as file:
+            while file.write(bytes(1 << 12)):
+                pass
+        done = begun.snakemake(target, check=False)
+    assert done.returncode == 74
+    assert "Traceback" not in done.stdout
+    assert "crpipe: .snakemake: cannot write: the disk is full" in done.stdout
+
+
+@needs_root
 @pytest.mark.parametrize("program", ["crpipe", "snakemake"])
 def test_a_disk_that_fills_up_while_a_link_trains_is_named_once(split, tmp_path, program):
     with mounted(tmp_path / "disk", "size=300m"):

@@ -6,6 +6,7 @@ Decisions are functions of plain values in crpipe.workflow; here they get what o
 import atexit
 import contextlib
 import gc
+import logging
 import os
 import sys
 from pathlib import Path
@@ -35,6 +36,8 @@ from crpipe.workflow.outdated import outdated
 # again takes a quarter of the time.
 gc.set_threshold(50_000, 20, 20)
 atexit.register(gc.freeze)  # nor at the end
+# A log on a full disk needs no traceback for each line.
+logging.raiseExceptions = False
 
 SCRIPTS = Path(str(workflow.current_basedir)).parent / "scripts"
 # Only named where somebody asks for it: Snakemake looks it up for each of thousands of jobs.
@@ -132,7 +135,9 @@ def rerun_jobs(files):
         if may:
             work_ahead()
         dag.forcefiles.update(names)
-        return await plan(dag, *words, **options)
+        await plan(dag, *words, **options)
+        if EXECUTES:
+            begin_or_end(dag)
 
     DAG.init = init
 

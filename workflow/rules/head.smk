@@ -30,6 +30,7 @@ from crpipe.workflow.head import (
     drop_skipped_copies,
     drop_spent_tables,
     end_early,
+    is_page_due,
     keep_listings,
     refused_write,
     remove_locks,
@@ -48,6 +49,7 @@ ENDS = ends_of(PATHS.data_journal(), PATHS.train_journal())
 # Only a call that runs jobs is stopped with care.
 EXECUTES = not (workflow.output_settings.dryrun or only_looks(sys.argv))
 WORDS = RUN.words()
+FOLDERS = (Path(".snakemake"), PATHS.results, PATHS.run_dir())
 
 
 def log_for_person(text):
@@ -111,12 +113,25 @@ def keep_command():
             write_text(PATHS.command(), f"{shlex.join(WORDS)}\n")
 
 
+def begin_or_end(dag):
+    """Refuse a disk that filled up before any job; where none is left, write the page that a killed call owes."""
+    with refusing():
+        if trouble := refused_write(FOLDERS):
+            raise trouble
+    if not len(dag) and writes_page() and is_page_due(PATHS):
+        shell("{COMMAND} report || true")
+
+
+def writes_page():
+    """Return whether this call ends with the page; `make demo` writes it itself."""
+    return "all" in asked_for() and "MAKELEVEL" not in os.environ
+
+
 def outlive_full_disks():
     """Trust the jobs, and not what Snakemake notes of them: nothing reads these notes later.
 
-    What else its own work cannot write ends the workflow in words; the log's own handler prints no traceback.
+    What else its own work cannot write ends the workflow in words.
     """
-    logging.raiseExceptions = False
     notes, scheduler = workflow.persistence, workflow.scheduler
     write, schedule = getattr(notes, "_io_write", None), scheduler.schedule
 
@@ -303,8 +318,7 @@ def end(messages):
             RUN.end(what_stopped(WORDS))
         raise SystemExit(STOP.exit_code)
     text = Path(messages).read_text(errors="replace")
-    folders = (Path(".snakemake"), PATHS.results, PATHS.run_dir())
-    trouble = next(iter(TROUBLE), None) or refused_write(folders)
+    trouble = next(iter(TROUBLE), None) or refused_write(FOLDERS)
     RUN.failures, more = kinds_of(PATHS, text, ENDS), []
     try:
         if trouble is None:

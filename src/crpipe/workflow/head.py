@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from crpipe.campaign.raw_files import lease_folder
 from crpipe.campaign.split_record import KEY, LISTING, SplitRecord
-from crpipe.core.causes import is_present
+from crpipe.core.causes import is_present, look_at
 from crpipe.core.errors import ConfigError, DiskError, LeaseError, MachineError, QueueError
 from crpipe.core.files import copy_file, disk_errors, remove_tree
 from crpipe.core.lease import Row, is_claimed, is_held, lease, mount_of
@@ -198,6 +198,13 @@ def refused_write(folders: Iterable[Path]) -> MachineError | None:
         except MachineError as error:
             return error
     return None
+
+
+def is_page_due(paths: Paths) -> bool:
+    """Return whether the page of the run is missing, or older than its last job: no call wrote it since."""
+    journals = (paths.data_journal(), paths.train_journal())
+    page, *jobs = map(look_at, (paths.report(), *journals))
+    return page is None or any(job is not None and job.st_mtime > page.st_mtime for job in jobs)
 
 
 # Orphans: jobs of this directory in a cluster's queue, whose workflow was killed.

@@ -1,6 +1,7 @@
 """The one workflow process of a directory: its lease, orphans, how it stops and what it says at its end."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from crpipe.workflow.head import (
     cancel_orphans,
     check_folder,
     drop_spent_tables,
+    is_page_due,
     jobs_left,
     refused_write,
     remove_locks,
@@ -311,6 +313,17 @@ def test_a_disk_that_the_workflow_cannot_write_is_all_that_is_told(campaign):
     text = what_failed(campaign, messages, {}, CALL, training=False, machine=full)
     assert text.splitlines()[2] == "  .snakemake: cannot write: the disk is full"
     assert "split a" not in text
+
+
+def test_a_page_is_due_after_the_last_job(campaign):
+    page, journal = campaign.paths.report(), campaign.paths.train_journal()
+    assert is_page_due(campaign.paths)
+    for path, time in ((page, 2), (journal, 1)):
+        path.touch()
+        os.utime(path, (time, time))
+    assert not is_page_due(campaign.paths)
+    os.utime(journal, (3, 3))
+    assert is_page_due(campaign.paths)
 
 
 def test_training_says_at_which_range_it_waits(campaign):
