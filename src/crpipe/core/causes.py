@@ -52,6 +52,10 @@ _THREADS = (
     "no process or thread can be started, too many or too little memory: raise the limit (ulimit -u, "
     "ulimit -v, or that of the container), or run fewer jobs on this machine"
 )
+_LIBRARY = (
+    "a library cannot be loaded, too little memory or a file system mounted with noexec: raise the limit "
+    "(ulimit -v, or that of the container), or see `mount`"
+)
 _DENIED = (
     "permission denied: make it writable, or readable, for you (its owner: chmod -R u+rwX,g+rwX; for what is "
     "made from now on: umask 002)"
@@ -130,7 +134,10 @@ _MEMORY = re.compile(
     r"malloc of size|realloc of size",
     re.IGNORECASE,
 )
-_NO_THREAD = re.compile("can't start new thread|[Ff]ailed to launch worker thread")  # Python; Arrow
+_BY_WORDS = {  # of Python; Arrow; the loader of libraries
+    re.compile("can't start new thread|[Ff]ailed to launch worker thread"): _THREADS,
+    re.compile("failed to map segment from shared object"): _LIBRARY,
+}
 _ASKED = re.compile(r"(?:size|allocate) (\d+(?:\.\d+)?)(?: ([KMGTPE])iB)?")
 _UNITS = "KMGTPE"
 # More bytes at once than any event has, of a file of this size: such a length was read from wrong bytes.
@@ -176,8 +183,9 @@ def machine_error(
         if isinstance(error, MachineError):
             return error
         number = number_of(error)
-        if not number and _NO_THREAD.search(str(error)):
-            return MachineError(f"{path or 'this job'}: {_THREADS}, then run the same command again")
+        said = next((text for words, text in _BY_WORDS.items() if words.search(str(error))), "")
+        if not number and said:
+            return MachineError(f"{path or 'this job'}: {said}, then run the same command again")
         if not number and lacks_memory(error, path):
             return _no_memory(error, path)
         if number and number not in leave:

@@ -85,9 +85,18 @@ def test_too_little_memory_is_the_machines(error):
 def test_too_few_threads_are_the_machines(error):
     found = machine_error(error, "/data/a")
     assert re.match("/data/a: no process or thread can be started, .*run the same command again$", str(found))
+
     assert errors.exit_code_is_retryable(found.exit_code)
     with pytest.raises(MachineError), plugin_errors("the workload failed"):
         raise error
+
+
+def test_a_library_without_memory_is_no_fault_of_a_plugin():
+    with (
+        pytest.raises(MachineError, match="a library cannot be loaded"),
+        plugin_errors("the workload failed"),
+    ):
+        raise ImportError("libtorch_cpu.so: failed to map segment from shared object")
 
 
 @pytest.mark.parametrize(
