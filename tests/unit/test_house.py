@@ -35,7 +35,7 @@ BUDGET = {
     "train": (22, 4860),
     "inference": (15, 3260),
     "statistics": (6, 880),
-    "check": (7, 1700),
+    "check": (7, 1705),
     "packs": (6, 1410),
     "setup": (6, 1645),
     "author": (2, 470),

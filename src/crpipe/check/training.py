@@ -13,20 +13,22 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from crpipe.campaign.records import BestReceipt, EvaluationRecord, Receipt, read_slices
-from crpipe.check.findings import (
-    MALFORMED,
-    differing,
-    read_hashes,
-    receipt_of,
-    removing,
-    retrain,
-    train_again,
-)
+from crpipe.campaign.split_record import BULK_SHARDS
+from crpipe.check.findings import MALFORMED, differing, read_hashes, removing, retrain, train_again
 from crpipe.core.causes import is_present
 from crpipe.core.errors import CheckpointError
-from crpipe.core.files import digest, read_json, sha256
+from crpipe.core.files import digest, read_json, read_json_if_any, sha256
 from crpipe.core.lease import is_held
-from crpipe.core.paths import CONSOLIDATED, EVALUATED, EVALUATED_KEY, FINISHED, KEY_DIGEST, Paths
+from crpipe.core.paths import (
+    CONSOLIDATED,
+    EVALUATED,
+    EVALUATED_KEY,
+    FINISHED,
+    HASHES,
+    KEY_DIGEST,
+    MANIFEST,
+    Paths,
+)
 from crpipe.core.ranges import HASH_DIGITS, ChainLink, checkpoint_key
 from crpipe.events.shard_manifest import changed_shards, open_manifest, shards_record
 from crpipe.train.deleted_checkpoints import deleted_receipt
@@ -250,8 +252,25 @@ def _is_passed(campaign: Campaign, link: ChainLink) -> bool:
     return any(is_present(campaign.paths.receipt(other.name)) for other in following)
 
 
-def _shards_of(campaign: Campaign, link: ChainLink) -> list[Path]:
-    return [campaign.paths.shards(name) for name in link.ranges] or [campaign.paths.outliers(CONSOLIDATED)]
+def _shards_of(report: CheckReport, campaign: Campaign, link: ChainLink) -> list[Path]:
+    """List the folders of a link's shards; none, and a note, where the link cannot be compared with them."""
+    folders = [campaign.paths.shards(name) for name in link.ranges] or [campaign.paths.outliers(CONSOLIDATED)]
+    for folder in folders:
+        if _is_manifest_damaged(folder):
+            report.note(f"link {link.name}", f"{folder / MANIFEST} is damaged; its shards are not compared")
+            return []
+    return folders
+
+
+def _is_manifest_damaged(folder: Path) -> bool:
+    """Return whether a manifest has not the hash that its split recorded: then no link is wrong."""
+    try:
+        hashes = read_json_if_any(folder / FINISHED / HASHES) or {}
+        return is_present(folder / MANIFEST) and sha256(folder / MANIFEST) != hashes[BULK_SHARDS]
+    except KeyError:  # of an earlier crpipe, or consolidated
+        return False
+    except MALFORMED:
+        return True
 
 
 def _check_shards(report: CheckReport, campaign: Campaign, link: ChainLink, key: str) -> None:
@@ -260,7 +279,7 @@ def _check_shards(report: CheckReport, campaign: Campaign, link: ChainLink, key:
     if not is_present(record):
         report.note(f"link {link.name}", "has no record of the shards that it was trained on")
     with report.reading(record, remedy):
-        changed = changed_shards(record, _shards_of(campaign, link))
+        changed = changed_shards(record, _shards_of(report, campaign, link))
         if changed:
             report.error(record, f"names other shards than there are in {changed[0]}", remedy)
 
@@ -269,14 +288,14 @@ def _check_trained(
     report: CheckReport, campaign: Campaign, agreed: Agreed, link: ChainLink, trained: int
 ) -> None:
     """Compare the events that a link trained on with those of its shards, in each epoch."""
-    folders = _shards_of(campaign, link)
+    folders = _shards_of(report, campaign, link)
     role, key = ("train", "train.epochs") if link.ranges else ("outliers", "train.outlier_epochs")
     try:
         entries = [entry for folder in folders for entry in open_manifest(folder, None).of_role(role)]
         there = sum(entry.events for entry in entries) * agreed.run_keys[key]
     except MALFORMED:
         return  # reported where the shards are checked
-    if trained != there:
+    if folders and trained != there:
         report.error(
             campaign.paths.receipt(link.name),
             f"trained on {trained} events, its shards hold {there} (in all epochs)",

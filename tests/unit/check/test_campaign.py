@@ -23,7 +23,7 @@ from crpipe.campaign.raw_files import Entry, read_staged, write_manifest
 from crpipe.check.check import check, open_files
 from crpipe.check.data import check_range
 from crpipe.core.errors import ConfigError
-from crpipe.core.files import remove_tree
+from crpipe.core.files import remove_tree, sha256
 from crpipe.core.lease import lease
 from crpipe.core.text import NullProgress
 from crpipe.events.layout import Field
@@ -301,7 +301,12 @@ def test_the_settings_of_an_evaluation_have_their_digest(campaign):
 
 
 def test_a_link_names_the_shards_that_it_was_trained_on_and_their_events(campaign):
-    edit(campaign.paths.shard_manifest(FIRST), repeat("shards"))
+    path = campaign.paths.shard_manifest(FIRST)
+    edit(path, repeat("shards"))
+    damaged = campaign.check(FIRST)
+    assert not [each.remedy for each in damaged.errors if "crpipe train" in each.remedy]
+    assert any("its shards are not compared" in each.what for each in damaged.notes)
+    edit(path.parent / ".finished" / "hashes.json", assign("shards.json", sha256(path)))
     errors = lines(campaign.check(FIRST))
     for what in ("events, its shards hold", "names other shards than there are in"):
         assert any(what in line for line in errors), errors
