@@ -79,6 +79,12 @@ def test_a_finished_campaign_has_nothing_to_do_for_any_target(finished):
     assert "Nothing to be done" in finished.snakemake().stdout
 
 
+def test_a_lost_evaluation_is_made_again(finished, tmp_path):
+    campaign = finished.copy(tmp_path / "campaign")
+    shutil.rmtree(campaign.run / "evaluation")
+    assert campaign.jobs("all") == {"all": 1, "evaluate": 1, "gallery": 1}
+
+
 def test_staging_waits_for_the_split_and_for_training_one_range_further_back(finished, split):
     for campaign in (finished, split):
         staged, done = campaign.times("start", "stage"), campaign.times("finished", "split")
