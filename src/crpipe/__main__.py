@@ -2,6 +2,7 @@
 
 import gc
 import os
+import pwd
 import sys
 
 _DISK = 74  # as crpipe.core.errors has it
@@ -18,9 +19,20 @@ def use_utf8() -> None:
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])  # noqa: S606 - no shell is wanted
 
 
+def name_user() -> None:
+    """Set name and home of a user whom a container does not know: Snakemake and torch end without them."""
+    if not {"LOGNAME", "USER"} & {*os.environ} or "HOME" not in os.environ:
+        try:
+            pwd.getpwuid(os.getuid())
+        except KeyError:
+            os.environ.setdefault("LOGNAME", str(os.getuid()))
+            os.environ.setdefault("HOME", "/")  # as container engines set it
+
+
 def main() -> None:
     """Run the command line; Ctrl-C while its libraries are imported ends it in silence."""
     use_utf8()
+    name_user()
     try:
         # Imported here: most of the time before the first line of output is spent on it.
         from crpipe.cli import importing  # noqa: PLC0415

@@ -40,7 +40,7 @@ BUDGET = {
     "setup": (6, 1645),
     "author": (2, 470),
     "workloads": (74, 15530),
-    "workflow": (11, 2445),
+    "workflow": (11, 2455),
     "cli": (9, 2785),
     "api": (2, 525),
     "contract": (12, 2050),

@@ -159,6 +159,15 @@ def _targets(request: RunRequest, config: Config, progress: Progress) -> tuple[s
     return next_links(campaign, request.links)
 
 
+def ensure_cache() -> None:
+    """Set a cache of Snakemake here where that of the user cannot be written, as in many containers."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    while not folder.exists():
+        folder = folder.parent
+    if not os.access(folder, os.W_OK):
+        os.environ["XDG_CACHE_HOME"] = str(Path(".snakemake/cache").absolute())
+
+
 def run_snakemake(words: Sequence[str], progress: Progress) -> int:
     """Run Snakemake in this process; return its exit code. What it says of its own options is left out."""
     if find_spec("snakemake") is None:
@@ -169,6 +178,7 @@ def run_snakemake(words: Sequence[str], progress: Progress) -> int:
     from snakemake import cli  # noqa: PLC0415 - only here is it needed
     from snakemake.exceptions import ApiError, CliException, WorkflowError  # noqa: PLC0415
 
+    ensure_cache()
     warnings.simplefilter("ignore")  # of libraries: not for a user's eyes
     printed = io.StringIO()
     try:

@@ -11,6 +11,7 @@ from pathlib import Path
 import jwt
 import pytest
 
+from crpipe.__main__ import name_user
 from crpipe.cli import importing
 from fault_campaign import LEFT_OUT, STEPS
 from named import READERS, SIMULATOR
@@ -356,3 +357,11 @@ def test_every_verb_is_disturbed_by_failing_file_operations_or_left_out_with_a_r
     left_out = verbs(name.split() for names in LEFT_OUT for name in names.split(", "))
     assert verbs(line.split() for line in every) == disturbed | left_out
     assert disturbed & left_out == set()
+
+
+def test_a_user_whom_a_container_does_not_know_has_a_name_and_a_home(monkeypatch):
+    for name in ("LOGNAME", "USER", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)
+    name_user()
+    assert (os.environ["LOGNAME"], os.environ["HOME"]) == ("4000000000", "/")

@@ -24,6 +24,7 @@ from crpipe.workflow.run import (
     WorkflowEnd,
     check_profile,
     describe_end,
+    ensure_cache,
     next_links,
     run_snakemake,
     run_workflow,
@@ -51,6 +52,16 @@ def request_(tmp_path, monkeypatch):
         f"source.reader={READERS['bundles']}",
     )
     return RunRequest((), changes, (), 0, "", "", dry_run=True, more=(), typed=("crpipe", "run"), pause_s=0.0)
+
+
+def test_snakemake_gets_a_cache_where_the_users_own_cannot_be_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own"))
+    ensure_cache()
+    assert os.environ["XDG_CACHE_HOME"] == str(tmp_path / "own")
+    monkeypatch.setattr(os, "access", lambda folder, _: folder != tmp_path)
+    ensure_cache()
+    assert os.environ["XDG_CACHE_HOME"] == str(tmp_path / ".snakemake/cache")
 
 
 def test_the_command_line_names_configuration_profile_and_options(request_):
