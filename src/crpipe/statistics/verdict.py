@@ -62,9 +62,14 @@ class Difference:
         return errors_needed(self.groups) * self.error
 
     @property
+    def largest(self) -> float:
+        """The difference in the bad direction, or what it is at most."""
+        return self.worse if self.most is None else max(self.most, self.worse)
+
+    @property
     def reach(self) -> float:
-        """What is not excluded where no difference is seen: 2 errors, and what a distance is at most."""
-        return self.resolves + max(self.most or 0.0, 0.0)
+        """What is not excluded: 2 errors beyond the difference."""
+        return self.resolves + max(self.largest, 0.0)
 
     @property
     def needed(self) -> int | None:
@@ -93,8 +98,7 @@ class Difference:
         seen = self.chance <= level
         if seen and self.worse >= self.tolerance:
             return DIFFERS
-        most = self.worse if self.most is None else max(self.most, self.worse)
-        if most + self.resolves < self.tolerance:
+        if self.largest + self.resolves < self.tolerance:
             return AGREES
         return SMALL if seen else CANNOT_TELL
 
