@@ -69,12 +69,14 @@ class Verdict:
 def verdicts(evaluation: Evaluation) -> dict[str, Verdict]:
     """Judge each number that is shown, by its name, together with the others."""
     rows = [row for row in evaluation.shown() if MODEL in row.numbers]
-    lacking = [row for row in evaluation.shown() if row.numbers and MODEL not in row.numbers]
+    few = evaluation.too_few_for()
+    lacking = [row for row in evaluation.shown() if MODEL not in row.numbers and row not in few]
     judged = {row.name: _differences(evaluation, row) for row in rows}
     baselines = {row.name: each for row in rows if (each := _from_baseline(evaluation, row))}
     limits = _limits({name: [one for _, _, one in parts] for name, parts in judged.items() if parts})
     beside = _limits({name: [each] for name, each in baselines.items()})
-    result = {row.name: Verdict(CANNOT_TELL, "the model has no such number") for row in lacking}
+    none = Verdict(CANNOT_TELL, "the model has no finite number", chance=0.0)
+    result = dict.fromkeys((row.name for row in lacking), none)
     for row in rows:
         one = _judge(judged[row.name], limits[row.name]) if judged[row.name] else Verdict()
         if row.name in baselines:

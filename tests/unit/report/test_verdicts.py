@@ -70,6 +70,12 @@ def test_what_cannot_be_told_names_the_groups_that_would():
     assert judged(NEAR, 0.55, {}, again={"w": 0.5}).text == "its error is not known"
 
 
+def test_a_model_that_lacks_a_number_is_not_called_good():
+    rare = Metric("auc", "AUC", better="near", ideal=0.5, groups=1000)
+    one = whole_of(described(COVERAGE, Metric("off", "opening angle"), rare, values={"w": 0.68, **SURE}))
+    assert (one.word, one.text) == ("cannot tell", "opening angle, the model has no finite number")
+
+
 def test_the_error_of_a_difference_on_the_same_events_is_taken_where_it_is_known():
     columns = {"again": {"w": 0.5, **UNSURE}, "differences": {"again": {"w": 0.005, "w_error": 0.001}}}
     assert judged(NEAR, 0.505, UNSURE, **columns).word == "agrees"
