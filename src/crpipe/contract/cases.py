@@ -267,6 +267,10 @@ class Case:
         items = np.delete(events.items, slice(ends[number], ends[number + 1]), axis=0)
         return Events(events.columns, counts, items)
 
+    def with_gap(self) -> Events:
+        """Return the events, one in the middle without items where the layout allows it."""
+        return self.events if self.layout.fixed else self.without_items(self.events, len(self.events) // 2)
+
 
 def cases_of(paths: Sequence[str], keys: Sequence[str], data: Sequence[str]) -> Case:
     """Return the case of configuration files, further keys and raw files; a URI is needed by no test."""

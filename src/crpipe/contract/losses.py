@@ -193,6 +193,8 @@ def a_loss_is_a_scalar_with_detached_metrics(case: Case) -> None:
     trial = Trial.of(case)
     for phase in trial.phases:
         loss, metrics = trial.loss(phase, case.events)
+        if any(each.grad is not None for each in trial.model.parameters()):
+            refuse(trial.named(phase), "`backward` left to the training", "gradients in the model")
         if not loss.requires_grad:
             refuse(trial.named(phase), "a loss that depends on the model", "one without gradients")
         if not torch.isfinite(loss):
@@ -232,8 +234,8 @@ def a_loss_changes_no_batch(case: Case) -> None:
 
 @check(KIND, doubt=True)
 def a_loss_is_the_weighted_sum_of_its_micro_batches(case: Case) -> None:
-    """A mean over events: a batch larger than load.max_items is cut, and ranks share it."""
-    trial, events = Trial.of(case), case.events
+    """A mean over events, each with its own items: a large batch is cut (load.max_items), ranks share it."""
+    trial, events = Trial.of(case), case.with_gap()
     size = sizes_of(trial.workload, events)
     parts = micro_batches(size, max(1, -(-int(size.sum()) // _MICRO)))
     if len(parts) == 1:

@@ -114,7 +114,7 @@ def predictions_follow_from_their_arguments(case: Case) -> None:
 @check(KIND, doubt=True)
 def a_prediction_does_not_depend_on_the_other_events(case: Case) -> None:
     """One event alone, and all in another order, have the predictions that they have together."""
-    trained, events = case.trained(), case.events
+    trained, events = case.trained(), case.with_gap()
     method = f"{trained.name}.predict"
     whole = _columns(events, _predict(case, trained, events))
     if _same(whole, _columns(events, _predict(case, trained, events, seed=2)), exactly=True):

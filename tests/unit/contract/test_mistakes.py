@@ -25,6 +25,9 @@ WRONG = 'wrong, weight = (self.guess(model, batch) - batch["energy"]).square(), 
 EACH_AGAINST_EACH = """weight = batch["weight"]
         pairs = (self.guess(model, batch)[:, None] - batch["energy"]).square()
         wrong = (pairs * weight).sum(dim=1) / weight.sum()"""
+HITS_OF_THE_NEXT_EVENT = """torch.from_numpy(
+                np.unique(np.repeat(np.arange(len(part)), part.multiplicity), return_inverse=True)[1]
+            )"""
 COUNTS_CALLS = """self.calls = 1 + vars(self).get("calls", 0) * model.training
         weight = batch["weight"]
         wrong = self.calls * (self.guess(model, batch) - batch["energy"]).square()"""
@@ -189,6 +192,18 @@ MISTAKES = {
         WRONG,
         EACH_AGAINST_EACH,
         r"HitEnergy: the loss of phase fit: expected a mean over events: .* the same gradients, found others",
+    ),
+    "numbers of the events that have hits": (
+        losses.a_loss_is_the_weighted_sum_of_its_micro_batches,
+        "torch.from_numpy(np.repeat(np.arange(len(part)), part.multiplicity))",
+        HITS_OF_THE_NEXT_EVENT,
+        r"HitEnergy: the loss of phase fit: expected a mean over events: of a batch, and of its parts",
+    ),
+    "gradients of its own": (
+        losses.a_loss_is_a_scalar_with_detached_metrics,
+        'return mean, {"squared": mean.detach()}',
+        "mean.backward(retain_graph=True)\n        return mean",
+        r"HitEnergy: the loss of phase fit: expected `backward` left to the training, found gradients",
     ),
     "weights that do not count": (
         losses.an_event_counts_as_often_as_its_weight_says,
