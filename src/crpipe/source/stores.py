@@ -29,6 +29,7 @@ Answer = TypeVar("Answer")
 Info = dict[str, Any]
 
 PIECE = 1 << 24  # bytes of one request
+CLIENT_S = 60.0  # that XRootD's client may take longer than its timeout
 _EXTRA = "remote"
 _UNTRIED = "cloud"
 _HTTP = "aiohttp:ClientError"  # what the libraries leave as it is where a body breaks off
@@ -125,8 +126,8 @@ class FsspecSource:
         """List the chosen files of one directory, and name the directories in it."""
         uri = self._uri(location, "")
         folder = self._path(uri).rstrip("/") or "/"
-        ask = partial(self._fs.ls, folder, detail=True)
-        listed = await asyncio.to_thread(self._ask, f"{location.what}: {uri}", ask)
+        where = f"{location.what}: {uri}"
+        listed = await asyncio.to_thread(self._ask, where, partial(self._ls, folder, where))
         paths = [(str(info["name"]).rstrip("/"), info) for info in listed]
         nameless = any(path == folder and info["type"] == "directory" for path, info in paths)
         if nameless and location.deep and self._scheme == "s3":
@@ -145,6 +146,19 @@ class FsspecSource:
         if info["type"] == "directory":
             raise ListingError(f"{uri}: is a directory; correct {key}")
         return _entry(path, uri, info)
+
+    def _ls(self, folder: str, where: str) -> list[Info]:
+        """List a directory; raise ListingError where XRootD's client forgets the answer."""
+        if self._scheme != "root":
+            return list(self._fs.ls(folder, detail=True))
+        try:  # its own limit ends all other waiting before
+            limit_s = 2 * self._options.read_timeout_s + CLIENT_S
+            return list(self._fs.ls(folder, detail=True, timeout=limit_s))
+        except TimeoutError as error:
+            raise ListingError(
+                f"{where}: XRootD's client has no answer after {limit_s:g} s, as where a name is not UTF-8; "
+                "rename that file, or name the files in source.files"
+            ) from error
 
     def _copy(self, entry: Entry, part: Path) -> Verification:
         size, listed = entry.size or 0, entry.listed

@@ -1,5 +1,6 @@
 """A real XRootD server by its own protocol, with TLS: listings, checksums that name themselves, errors."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import pytest
 
 from crpipe.core import checksums
 from crpipe.core.errors import AccessError, ListingError, TransferError
+from crpipe.source import stores
 from crpipe.source.source_checksum import ask_checksum, compare_file
 from crpipe.source.uris import SourceOptions
 
@@ -49,6 +51,18 @@ def test_what_is_not_there_or_refused_is_named(campaign, public, host):
         campaign.list(uri=public.replace("{range}", "absent/{range}"), attempts=1)
     with pytest.raises(AccessError, match=r"refused \(.*permission denied\)"):
         campaign.list(uri=public.replace("public", "icecube/wipac"))
+
+
+def test_a_name_that_its_client_cannot_read_ends_the_listing(campaign, federation, public, monkeypatch):
+    """The client forgets the whole answer, and its caller would wait for ever."""
+    monkeypatch.setattr(stores, "CLIENT_S", 1.0)
+    odd = federation.data / "public" / FOLDER / os.fsdecode(b"\xe9.txt")
+    odd.write_bytes(b"")
+    try:
+        with pytest.raises(ListingError, match=r"no answer after 3 s, .* a name is not UTF-8; rename that"):
+            campaign.list(uri=public)
+    finally:
+        odd.unlink()
 
 
 def test_one_list_names_files_by_three_protocols(campaign, federation, public, host, tmp_path):
