@@ -11,12 +11,14 @@ class WebServer:
     """Serves a folder; ``seen`` has what was asked, and ``faults`` what goes wrong with the next bodies.
 
     ranges: whether parts of a file can be asked for; "first": every part begins at the first byte. token:
-    what a client must show. present: files were last written when they are asked for. busy: how many
+    what a client must show. other: the answer to methods beside GET and HEAD.
+    present: files were last written when they are asked for. busy: how many
     requests are answered with 429 first.
     """
 
-    def __init__(self, folder, *, ranges=True, token="", present=False):
+    def __init__(self, folder, *, ranges=True, token="", other=405, present=False):
         self.folder, self.ranges, self.token, self.present = folder, ranges, token, present
+        self.other = other
         self.seen, self.faults, self.busy = [], [], 0
 
     def __enter__(self):
@@ -55,7 +57,7 @@ class WebServer:
             self.busy -= 1
             return web.Response(status=429, headers={"Retry-After": "2"})
         if request.method not in {"GET", "HEAD"}:
-            return web.Response(status=405)
+            return web.Response(status=self.other)
         file = self.folder / request.match_info["path"]
         if not file.is_file():
             return web.Response(status=404)

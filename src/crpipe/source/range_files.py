@@ -19,6 +19,8 @@ from crpipe.source.positions import RecordedPositions, natural_order, shown
 from crpipe.source.retries import Deadline, Failure, TemporaryFailure, retry, run_concurrently
 from crpipe.source.sources import Source, open_source
 from crpipe.source.uris import (
+    FEDERATIONS,
+    LISTS_NONE,
     WEB,
     Kind,
     SourcePattern,
@@ -250,12 +252,12 @@ async def _with_retries(
         return await retry(ask, attempts=options.attempts, deadline=deadline)
     except TemporaryFailure as error:
         where = f"{location.what}: {uri_of(location.scheme, location.host, location.folder).rstrip('/')}"
+        lists = LISTS_NONE if location.scheme in WEB else ""
         if error.kind is Failure.DENIED:
-            raise AccessError(f"{where}: listing {error}; see `crpipe token`") from error
+            raise AccessError(f"{where}: listing {error}; see `crpipe token`{lists}") from error
         text = str(error) if where in str(error) else f"{where}: {error}"
         if error.kind is Failure.MISSING:  # a directory that is not there, whenever it was asked for
             raise ListingError(f"{text}; {location.remedy}") from None
-        lists = ", or name the files in source.files" if location.scheme in WEB else ""
         later = f"run the same command again later, or {location.remedy}{lists}"
         raise ListingError(f"{text}; {later}") from error
 

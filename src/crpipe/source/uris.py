@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 FEDERATIONS = ("pelican", "osdf")
 WEB = ("https", "davs", "http", "dav")  # the last two without TLS, so for servers of this machine alone
 STORES = ("root", "s3", "gs", "abfs")
+LISTS_NONE = ", or name the files in source.files"  # the remedy where a web server lists no directories
 WRITABLE = ("s3", "gs", "abfs")  # stores that copies and states can be sent to
 REMOTE = (*FEDERATIONS, *WEB, *STORES)
 SYNTHETIC = "synthetic"
@@ -62,7 +63,7 @@ def uri_of(scheme: str, host: str, path: str) -> str:
         scheme = FEDERATIONS[0]
     if scheme == "root":  # after one slash XRootD's paths would be relative
         path = f"/{path}"
-    return f"{scheme}://{host}{quote(path) if scheme in WEB else path}"
+    return f"{scheme}://{host}{quote(path, errors='surrogateescape') if scheme in WEB else path}"
 
 
 def host_and_path(uri: str, key: str = "source.uri") -> tuple[str, str]:

@@ -26,7 +26,7 @@ from crpipe.source.pelican.transfer import (
 )
 from crpipe.source.pelican.webdav import Listed, parse_listing
 from crpipe.source.retries import AdaptiveDiskCalls, Deadline, Failure, TemporaryFailure
-from crpipe.source.uris import FEDERATIONS, RangeSource, SourceOptions, http_url, uri_of
+from crpipe.source.uris import FEDERATIONS, LISTS_NONE, RangeSource, SourceOptions, http_url, uri_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,7 +89,7 @@ class RemoteSource:
     async def _list(self, location: RangeSource) -> list[Listed]:
         folder = location.folder
         space = await self._federation.collection(folder)
-        url = space.collections + quote(folder)
+        url = space.collections + quote(folder, errors="surrogateescape")
         token = self._tokens.current() if space.guarded else None
         headers = {"Depth": "1", **authorization(token)}
         body = bytearray()
@@ -125,7 +125,10 @@ class RemoteSource:
             if token and self._tokens.reload(token):
                 raise Renewed
             if not token:
-                try_with_token(_uri(location, ""), status, space, self._tokens)
+                try:
+                    try_with_token(_uri(location, ""), status, space, self._tokens)
+                except AccessError as error:  # a plain server may refuse all methods but GET and HEAD
+                    raise AccessError(f"{error}{LISTS_NONE}") from error
             refused = refusal(_uri(location, ""), status, space, token)
             if isinstance(refused, TemporaryFailure):
                 raise refused

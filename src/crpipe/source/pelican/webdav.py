@@ -75,7 +75,7 @@ def _paths(hrefs: list[str]) -> list[str]:
         raise ValueError("the listing holds an entry without a name")
     paths = [_HOST.sub("", href, count=1) if "://" in href else href for href in hrefs]
     if not any(_NEVER_ESCAPED.search(path) for path in paths):
-        paths = [unquote(path, errors="strict") for path in paths]
+        paths = [unquote(path, errors="surrogateescape") for path in paths]
     return [_SLASHES.sub("/", path).rstrip("/") for path in paths]
 
 

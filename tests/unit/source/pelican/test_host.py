@@ -188,6 +188,14 @@ def test_a_token_is_not_sent_without_tls(by_list, name, files, monkeypatch):
         staged(by_list(addresses(server)), name)
 
 
+def test_a_server_that_refuses_to_list_has_a_way_without_a_token(by_list, name, files):
+    with (
+        WebServer(files, other=403) as server,
+        pytest.raises(AccessError, match=r"refused \(status 403\); .*, or name the files in source\.files"),
+    ):
+        listed(by_list([], files="", uri=f"{server.url}/{{range}}/*.bin"), name)
+
+
 @pytest.mark.parametrize(
     ("audience", "is_for"),
     [

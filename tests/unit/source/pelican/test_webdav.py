@@ -3,6 +3,7 @@ import datetime as dt
 import pytest
 
 from crpipe.source.pelican.webdav import Listed, parse_listing, when
+from crpipe.source.uris import uri_of
 
 TIME = "Sat, 21 Nov 2026 03:34:57 GMT"
 
@@ -45,6 +46,11 @@ def test_what_some_servers_leave_as_it_is_says_nothing_of_the_rest():
     names = [response("/a/b/one;1%20x.parquet"), response("/a/b/[2]%20x.parquet")]
     entries = parse_listing(listing(FOLDER, *names), "/a/b")
     assert [entry.name for entry in entries] == ["one;1 x.parquet", "[2] x.parquet"]
+
+
+def test_a_name_in_latin_1_says_nothing_of_the_other_files():
+    odd, _ = parse_listing(listing(FOLDER, response("/a/b/%E9.txt"), FILE), "/a/b")
+    assert uri_of("https", "host", f"/a/b/{odd.name}") == "https://host/a/b/%E9.txt"
 
 
 @pytest.mark.parametrize("folder", ["//a/b", "/a//b/"])
