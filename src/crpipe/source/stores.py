@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
+from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from importlib import import_module
@@ -78,6 +80,19 @@ def named_checksum(fs: Any, scheme: str, path: str, info: Info) -> tuple[str, st
     return None
 
 
+class _Outcome(Future[Answer]):
+    """What the block that it is entered for returns or raises."""
+
+    def __enter__(self) -> None:
+        """Begin the block."""
+
+    def __exit__(self, _kind: object, error: BaseException | None, _where: object) -> bool:
+        """Take what the block raised."""
+        if error is not None:
+            self.set_exception(error)
+        return True
+
+
 class FsspecSource:
     """One server or bucket as a source of raw files; the library works in threads of its own."""
 
@@ -85,6 +100,7 @@ class FsspecSource:
         self._options = options
         self._scheme = scheme
         self._host = host
+        self._is_closed = False
 
     async def __aenter__(self) -> Self:
         """Open the library's file system, or raise MissingExtra; nothing is connected yet."""
@@ -107,18 +123,19 @@ class FsspecSource:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close what the library keeps open."""
+        """Close what the library keeps open; a call that still runs changes nothing any more."""
+        self._is_closed = True
         if self._scheme == "root":
-            await asyncio.to_thread(self._fs.invalidate_cache)
+            await self._call(self._fs.invalidate_cache)
 
     async def fetch(self, entry: Entry, part: Path) -> Verification:
         """Copy one file to ``part``, from where an earlier try stopped, and verify it."""
-        return await asyncio.to_thread(self._copy, entry, part)
+        return await self._call(self._copy, entry, part)
 
     async def checksum(self, uri: str) -> tuple[int, tuple[str, str] | None]:
         """Ask for size and checksum of a file; None where the server names none."""
-        info = await asyncio.to_thread(self._info, uri)
-        return int(info["size"]), await asyncio.to_thread(self._named, uri, info)
+        info = await self._call(self._info, uri)
+        return int(info["size"]), await self._call(self._named, uri, info)
 
     async def listing(
         self, location: RangeSource, chosen: Callable[[str], bool]
@@ -127,7 +144,7 @@ class FsspecSource:
         uri = self._uri(location, "")
         folder = self._path(uri).rstrip("/") or "/"
         where = f"{location.what}: {uri}"
-        listed = await asyncio.to_thread(self._ask, where, partial(self._ls, folder, where))
+        listed = await self._call(self._ask, where, partial(self._ls, folder, where))
         paths = [(str(info["name"]).rstrip("/"), info) for info in listed]
         nameless = any(path == folder and info["type"] == "directory" for path, info in paths)
         if nameless and location.deep and self._scheme == "s3":
@@ -142,7 +159,7 @@ class FsspecSource:
 
     async def look_up(self, uri: str, path: str, key: str) -> Entry:
         """Look up size and time of a file."""
-        info = await asyncio.to_thread(self._info, uri)
+        info = await self._call(self._info, uri)
         if info["type"] == "directory":
             raise ListingError(f"{uri}: is a directory; correct {key}")
         return _entry(path, uri, info)
@@ -159,6 +176,21 @@ class FsspecSource:
                 f"{where}: XRootD's client has no answer after {limit_s:g} s, as where a name is not UTF-8; "
                 "rename that file, or name the files in source.files"
             ) from error
+
+    async def _call(self, work: Callable[..., Answer], *args: object) -> Answer:
+        """Do blocking work in a thread that a stop or a deadline does not wait for, as for those of asyncio.
+
+        The library of S3 asks a server that says nothing 25 times, and waits each time until its timeout.
+        """
+        answer = _Outcome[Answer]()
+        answer.set_running_or_notify_cancel()
+
+        def run() -> None:
+            with answer:
+                answer.set_result(work(*args))
+
+        threading.Thread(target=run, daemon=True).start()
+        return await asyncio.wrap_future(answer)
 
     def _copy(self, entry: Entry, part: Path) -> Verification:
         size, listed = entry.size or 0, entry.listed
@@ -206,7 +238,7 @@ class FsspecSource:
     def _ask(self, where: str, question: Callable[[], Answer]) -> Answer:
         """Ask the library; raise TemporaryFailure for what may pass, and AccessError for a refusal."""
         try:
-            return question()
+            answer = question()
         except self._errors as error:
             text = " ".join(redact(_SUBMITTED.sub("", str(error)) or type(error).__name__).split())
             words = f"{type(error).__name__} {text}".lower()
@@ -217,6 +249,9 @@ class FsspecSource:
             raise TemporaryFailure(f"{where}: {text}", Failure.SERVER_BUSY) from error
         except ValueError as error:
             raise ConfigError(f"{where}: {error}; correct the address, or AWS_ENDPOINT_URL") from error
+        if self._is_closed:  # nobody waits for this copy, and another job may make it now
+            raise TemporaryFailure(f"{where}: closed meanwhile")
+        return answer
 
     def _path(self, uri: str) -> str:
         host, path = host_and_path(uri)
@@ -236,12 +271,12 @@ class FsspecPlace(FsspecSource):
 
     async def send(self, file: Path, name: str) -> None:
         """Send a file; compare the checksum that the store names with the file's own, or read it back."""
-        await asyncio.to_thread(self._send, file, f"{self._to}/{name}")
+        await self._call(self._send, file, f"{self._to}/{name}")
 
     async def size(self, name: str) -> int | None:
         """Return the size in bytes that a file has there; None where it is missing."""
         try:
-            return int((await asyncio.to_thread(self._info, f"{self._to}/{name}"))["size"])
+            return int((await self._call(self._info, f"{self._to}/{name}"))["size"])
         except TemporaryFailure as error:
             if error.kind is Failure.MISSING:
                 return None
@@ -251,7 +286,7 @@ class FsspecPlace(FsspecSource):
         """Pass a file to ``write`` piece by piece; return False where it is missing."""
         size = await self.size(name)
         if size is not None:
-            await asyncio.to_thread(self._read, f"{self._to}/{name}", 0, size, write)
+            await self._call(self._read, f"{self._to}/{name}", 0, size, write)
         return size is not None
 
     def _send(self, file: Path, uri: str) -> None:

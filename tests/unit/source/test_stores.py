@@ -4,6 +4,8 @@ import asyncio
 import base64
 import hashlib
 import os
+import socket
+import time
 
 import pytest
 
@@ -13,6 +15,7 @@ from crpipe.core.errors import (
     ConfigError,
     ListingError,
     MissingExtra,
+    OutageError,
     TransferError,
 )
 from crpipe.core.text import NullProgress
@@ -102,6 +105,16 @@ def test_a_body_that_breaks_off_is_asked_for_again(store, bucket, name, monkeypa
     staged(store(), name)
     raw = store().paths().raw(str(name))
     assert {file: (raw / file).read_bytes() for file in SIZES} == bucket.content
+
+
+def test_the_deadline_does_not_wait_for_a_silent_store(store, name, monkeypatch):
+    """Its library would ask again and again, and a stop would wait for that, too."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        begin = time.monotonic()
+        with pytest.raises(OutageError, match=r"not finished within source\.deadline_minutes"):
+            listed(store(deadline_minutes=0.01, read_timeout_s=4), name)
+        assert time.monotonic() - begin < 4
 
 
 class _Stopping(NullProgress):
