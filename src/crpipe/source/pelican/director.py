@@ -361,10 +361,10 @@ def cause(error: BaseException) -> str:
     if reason:
         return reason
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        refused = error.certificate_error
-        if getattr(refused, "verify_code", 0) in _UNKNOWN_AUTHORITY:
+        problem = error.certificate_error
+        if getattr(problem, "verify_code", 0) in _UNKNOWN_AUTHORITY:
             return "its certificate is not trusted; name its authority in SSL_CERT_FILE"
-        return f"its certificate is refused: {getattr(refused, 'verify_message', refused)}".rstrip(".")
+        return f"its certificate is refused: {getattr(problem, 'verify_message', problem)}".rstrip(".")
     if isinstance(error, aiohttp.ClientConnectorError):
         return os.strerror(error.errno).lower() if error.errno else redact(error.strerror or "no connection")
     text = " ".join(redact(str(error)).split())
