@@ -13,13 +13,13 @@ class WebServer:
     ranges: whether parts of a file can be asked for; "first": every part begins at the first byte. token:
     what a client must show. other: the answer to methods beside GET and HEAD.
     present: files were last written when they are asked for. busy: how many
-    requests are answered with 429 first.
+    requests are answered with 429 first. heads: whether HEAD is answered.
     """
 
     def __init__(self, folder, *, ranges=True, token="", other=405, present=False):
         self.folder, self.ranges, self.token, self.present = folder, ranges, token, present
         self.other = other
-        self.seen, self.faults, self.busy = [], [], 0
+        self.seen, self.faults, self.busy, self.heads = [], [], 0, True
 
     def __enter__(self):
         ready = threading.Event()
@@ -56,7 +56,7 @@ class WebServer:
         if self.busy:
             self.busy -= 1
             return web.Response(status=429, headers={"Retry-After": "2"})
-        if request.method not in {"GET", "HEAD"}:
+        if request.method not in {"GET", *(["HEAD"] if self.heads else [])}:
             return web.Response(status=self.other)
         file = self.folder / request.match_info["path"]
         if not file.is_file():

@@ -28,7 +28,7 @@ BUDGET = {
     "config": (8, 1725),
     "events": (12, 1980),
     "campaign": (13, 2840),
-    "source": (28, 6940),
+    "source": (28, 6945),
     "split": (14, 3575),
     "loading": (5, 1115),
     "report": (23, 5760),

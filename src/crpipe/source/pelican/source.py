@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 LISTING_BYTES = 1 << 27  # of one directory: about 200,000 files
 _LISTS_NOTHING = {400, 405, 415, 501}
+_SIZELESS = {200, 405, 501}  # as an answer to HEAD without a size: it will be the same the next time
 
 
 class RemoteSource:
@@ -147,9 +148,14 @@ class RemoteSource:
         answer = await self._transfer.look_up(uri)
         if answer.status in NOT_FOUND:
             raise TemporaryFailure(f"{uri}: cannot be looked up (status {answer.status})", Failure.MISSING)
-        if answer.status >= 300 or answer.length is None:  # noqa: PLR2004
+        if answer.status < 300 and answer.length is not None:  # noqa: PLR2004
+            return Entry(path, uri, answer.length, answer.mtime)
+        if answer.status not in _SIZELESS:
             raise _failure(answer, f"{uri}: the server answers {answer.status} without a size")
-        return Entry(path, uri, answer.length, answer.mtime)
+        raise ListingError(
+            f"{uri}: the server names no size (status {answer.status} to HEAD), as many do of what "
+            "they make while they send it; copy the file by other means, and name the copy"
+        )
 
     async def checksum(self, uri: str) -> tuple[int, tuple[str, str] | None]:
         """Ask for the size of a file and its checksum, of the origin before a cache."""

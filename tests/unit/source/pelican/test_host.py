@@ -114,6 +114,15 @@ def test_a_busy_server_is_asked_again_when_it_wants(by_list, server, name, files
     assert time.monotonic() - begin > 2
 
 
+def test_a_server_without_sizes_is_not_asked_again(by_list, server, name):
+    server.heads = False
+    with pytest.raises(
+        ListingError, match=r"names no size \(status 405 to HEAD\), .*; copy the file by other"
+    ):
+        listed(by_list(addresses(server), concurrency=1), name)
+    assert len(server.seen) == 1
+
+
 def test_the_server_of_python_s_library_is_enough(by_list, name, files):
     class Handler(http.server.SimpleHTTPRequestHandler):
         def __init__(self, *args):
