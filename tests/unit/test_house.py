@@ -31,7 +31,7 @@ BUDGET = {
     "source": (28, 6945),
     "split": (14, 3575),
     "loading": (5, 1115),
-    "report": (23, 5760),
+    "report": (23, 5740),
     "train": (22, 4865),
     "inference": (15, 3260),
     "statistics": (6, 885),
