@@ -38,7 +38,7 @@ BUDGET = {
     "check": (7, 1730),
     "packs": (6, 1415),
     "setup": (6, 1645),
-    "author": (2, 470),
+    "author": (2, 475),
     "workloads": (74, 15530),
     "workflow": (11, 2460),
     "cli": (9, 2785),

@@ -109,6 +109,8 @@ def _named(kind: str, fields: Sequence[Field], given: Mapping[str, Any]) -> dict
 
 def _array(values: Any) -> NDArray[Any]:
     to_numpy = getattr(values, "to_numpy", None)
+    if np.ma.is_masked(values):  # no value, as nulls of Arrow
+        return np.ma.filled(values.astype(np.float64), np.nan)
     if to_numpy is None:
         return np.asarray(values)
     try:

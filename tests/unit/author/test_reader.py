@@ -51,6 +51,13 @@ def test_events_of_one_size_need_no_counts():
     assert block.items[:, 0].tolist() == ITEMS["x"]
 
 
+def test_masked_values_are_no_values():
+    masked = np.ma.array(ITEMS["x"], mask=[False, True, False, False])
+    assert np.isnan(Hits().block(COUNTS, EVENTS, ITEMS | {"x": masked}).items[:, 0]).tolist() == [0, 1, 0, 0]
+    with pytest.raises(MisfitError, match="column run: nan in row 1 of the block is no uint32"):
+        Hits().block(COUNTS, EVENTS | {"run": np.ma.array([1, 2, 3], mask=[0, 1, 0])}, ITEMS)
+
+
 @pytest.mark.parametrize(
     ("events", "items", "counts", "words"),
     [
