@@ -100,7 +100,9 @@ def test_the_installed_command_ends_bad_input_without_a_traceback(tmp_path):
     assert done.returncode == 2
 
 
-@pytest.mark.parametrize("words", [["list"], ["list", "--fast", "0000000-0000000"]])
+@pytest.mark.parametrize(
+    "words", [["list"], ["list", "--fast", "0000000-0000000"], ["inspect", "--rows", "-1", "x.parquet"]]
+)
 def test_a_wrong_call_shows_how_to_call(crpipe, words):
     ended, told = crpipe(*words)
     assert ended == 2
