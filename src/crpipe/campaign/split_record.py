@@ -16,7 +16,8 @@ from crpipe.campaign.raw_files import STAGED, Entry, RawFile, StagedFile, Verifi
 from crpipe.campaign.records import SplitKey
 from crpipe.core.causes import is_plain, is_present, look_at
 from crpipe.core.errors import DataError, ShardError
-from crpipe.core.paths import FINISHED, Paths
+from crpipe.core.files import digest, read_json_if_any, sha256
+from crpipe.core.paths import FINISHED, HASHES, MANIFEST, Paths
 from crpipe.events.shard_records import ShardManifest
 
 if TYPE_CHECKING:
@@ -32,6 +33,21 @@ ASIDE = ".finished.old"  # where a person has set it aside
 SPILLS, NOTES = ".scatter", "working-on"  # while it is split: what each process works on
 NOTE = 4096  # bytes of a process in the file of notes
 _SHOWN = 5
+
+
+def is_manifest_damaged(folder: Path) -> bool:
+    """Return whether a manifest of shards has another hash than the recorded one: it says nothing then."""
+    path, hashes = folder / MANIFEST, dict[str, str]()
+    for record in (folder, folder / FINISHED):
+        with contextlib.suppress(DataError):  # a damaged record says nothing of the manifest
+            hashes.update(read_json_if_any(record / HASHES) or {})
+    try:
+        actual = {BULK_SHARDS: sha256(path), MANIFEST: digest(ShardManifest.read(path).as_json())}
+    except FileNotFoundError:
+        return False
+    except DataError:
+        return True
+    return any(hashes.get(name, value) != value for name, value in actual.items())
 
 
 @dataclass(frozen=True, slots=True)

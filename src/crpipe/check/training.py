@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from crpipe.campaign.records import BestReceipt, EvaluationRecord, Receipt, read_slices
-from crpipe.campaign.split_record import BULK_SHARDS
+from crpipe.campaign.split_record import is_manifest_damaged
 from crpipe.check.findings import MALFORMED, differing, read_hashes, removing, retrain, train_again
 from crpipe.core.causes import is_present
 from crpipe.core.errors import CheckpointError
-from crpipe.core.files import digest, read_json, read_json_if_any, sha256
+from crpipe.core.files import digest, read_json, sha256
 from crpipe.core.lease import is_held
 from crpipe.core.paths import (
     CONSOLIDATED,
     EVALUATED,
     EVALUATED_KEY,
     FINISHED,
-    HASHES,
     KEY_DIGEST,
     MANIFEST,
     Paths,
@@ -256,21 +255,10 @@ def _shards_of(report: CheckReport, campaign: Campaign, link: ChainLink) -> list
     """List the folders of a link's shards; none, and a note, where the link cannot be compared with them."""
     folders = [campaign.paths.shards(name) for name in link.ranges] or [campaign.paths.outliers(CONSOLIDATED)]
     for folder in folders:
-        if _is_manifest_damaged(folder):
+        if is_manifest_damaged(folder):
             report.note(f"link {link.name}", f"{folder / MANIFEST} is damaged; its shards are not compared")
             return []
     return folders
-
-
-def _is_manifest_damaged(folder: Path) -> bool:
-    """Return whether a manifest has not the hash that its split recorded: then no link is wrong."""
-    try:
-        hashes = read_json_if_any(folder / FINISHED / HASHES) or {}
-        return is_present(folder / MANIFEST) and sha256(folder / MANIFEST) != hashes[BULK_SHARDS]
-    except KeyError:  # of an earlier crpipe, or consolidated
-        return False
-    except MALFORMED:
-        return True
 
 
 def _check_shards(report: CheckReport, campaign: Campaign, link: ChainLink, key: str) -> None:
@@ -374,7 +362,9 @@ def check_evaluation(report: CheckReport, campaign: Campaign, name: str) -> None
                 report.note(f"evaluation {name}", "of a checkpoint that is not in this run")
         else:
             receipts = [campaign.paths.best_receipt(link), campaign.paths.receipt(link)]
-            if not any(_is_of(receipt, row.checkpoint, row.step) for receipt in receipts):
+            if not is_present(receipts[-1]):
+                report.note(f"evaluation {name}", "its link is not finished")
+            elif not any(_is_of(receipt, row.checkpoint, row.step) for receipt in receipts):
                 report.error(path, "judged a checkpoint that no receipt of this link names", remedy)
     rows = folder / "predictions.parquet"
     with report.reading(rows, remedy), pq.ParquetFile(rows) as file:

@@ -12,9 +12,11 @@ import torch
 from crpipe.campaign import claims
 from crpipe.campaign.code import record_run_code, used_code
 from crpipe.campaign.records import Divergence, Receipt
+from crpipe.campaign.split_record import is_manifest_damaged
 from crpipe.core.errors import DataError, DivergenceError, ShardError
 from crpipe.core.journal import Journal
 from crpipe.core.lease import lease
+from crpipe.core.paths import MANIFEST
 from crpipe.core.signals import StopRequest
 from crpipe.core.text import NullProgress, Progress
 from crpipe.events.shard_manifest import changed_shards, note_shards, shards_record
@@ -159,6 +161,11 @@ def _finish_link(
 def _check_shards(plan: LinkPlan, store: CheckpointStore, *, begun: bool) -> None:
     """Record the shards of a training that begins; raise ShardError where one went on with others."""
     record = shards_record(store.folder, store.key)
+    for folder in filter(is_manifest_damaged, plan.shards):
+        raise ShardError(
+            f"{folder / MANIFEST}: damaged: its hash is not the recorded one; see what to type: "
+            f"crpipe check {folder.name}"
+        )
     if not begun:
         note_shards(record, plan.shards)
     for folder in changed_shards(record, plan.shards):

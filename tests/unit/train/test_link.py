@@ -17,6 +17,7 @@ from crpipe.core.errors import (
     LeaseError,
     ShardError,
 )
+from crpipe.core.files import sha256, write_json
 from crpipe.core.journal import Journal
 from crpipe.core.lease import lease
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
@@ -191,6 +192,17 @@ def test_shards_that_changed_since_the_training_began_are_refused(tmp_path):
     for _ in range(2):
         with pytest.raises(ShardError, match=f"holds other shards than {FIRST} was trained on"):
             trained(config)
+
+
+def test_a_damaged_manifest_is_not_taken_for_other_shards(tmp_path):
+    config = toy_config(tmp_path)
+    interrupted(config)
+    folder = config.paths().shards(FIRST)
+    write_json(folder / ".finished" / "hashes.json", {"shards.json": sha256(folder / "manifest.json")})
+    content = json.loads((folder / "manifest.json").read_text())
+    write_json(folder / "manifest.json", content | {"threshold": content["threshold"] + 1})
+    with pytest.raises(ShardError, match="damaged: its hash is not the recorded one; .* crpipe check"):
+        trained(config)
 
 
 def test_a_range_without_training_events_hands_its_parent_on(tmp_path):
