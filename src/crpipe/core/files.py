@@ -248,15 +248,16 @@ def read_parsed(path: Path, parse: Callable[[Any], T]) -> T:
 
     Raise DataError when the file is missing or damaged.
     """
+    command = command_for(path)
     try:
         with disk_errors(path):
             return _parsed_twice(path, parse)
     except FileNotFoundError as error:
-        raise DataError(f"{path}: missing; run the step that makes it") from error
+        step = f"`{command}` first" if command else "the step that makes it"
+        raise DataError(f"{path}: missing; run {step}") from error
     except OutdatedFormError as error:
         raise DataError(f"{path}: {error}") from error
     except (ValueError, RecursionError) as error:
-        command = command_for(path)
         again = f"`{command}`" if command else "the same command"
         raise DataError(
             f"{path}: damaged ({error}); delete it (rm {shlex.quote(str(path))}) and run {again} again"

@@ -76,7 +76,7 @@ def test_a_ledger_in_another_order_is_read_whole(path):
 
 def test_no_ledger_is_none_or_an_error(tmp_path):
     assert LedgerSums.read_if_any(tmp_path / "ledgers/0.json") is None
-    with pytest.raises(DataError, match="missing; run the step that makes it"):
+    with pytest.raises(DataError, match="missing; run `crpipe split 0` first"):
         LedgerSums.read(tmp_path / "ledgers/0.json")
 
 
