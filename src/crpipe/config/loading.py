@@ -83,6 +83,8 @@ def explain(
             message = f"{item['input']!r}: legal are {PLAIN_NAME}, a letter or digit first"
         elif item["type"] == "string_type" and isinstance(item["input"], dict):
             message = f"expected text, found a mapping; {BRACES}"
+        elif item["type"] == "string_type" and not isinstance(item["input"], list):
+            message = f"YAML reads {item['input']} as no text; put quotes around what is written"
         elif not isinstance(item["input"], dict | BaseModel):
             message = f"{item['input']!r}: {message[:1].lower()}{message[1:]}{_as_number(item['input'])}"
         lines.append(": ".join(part for part in (where, dotted, message) if part))

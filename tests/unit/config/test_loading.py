@@ -90,6 +90,8 @@ def test_a_section_whose_keys_are_all_commented_out_is_empty(tmp_path):
         ),
         ("train: {epoch: 5}", "did you mean train.passes_per_link?"),
         ("run: my run", "run: 'my run': legal are letters, digits, . _ -, a letter or digit first"),
+        ("run: 2026-11-01", "run: YAML reads 2026-11-01 as no text; put quotes around what is written"),
+        ("run: 007", "run: YAML reads 7 as no text; put quotes around what is written"),
         (
             "run: a\ntrain: {}\nseed: 1\ntrain: {}",
             "line 4, column 1: train is written twice (first in line 2)",
