@@ -88,13 +88,17 @@ def estimate_events(
 
 
 def steps_of_links(campaign: Campaign, events: EventCounts, batches: int) -> list[int]:
-    """Count the steps of each link on bulk events, at least one; ``batches``: of a step on each rank."""
+    """Count the steps of each link on bulk events, at least one; ``batches``: of a step on each rank.
+
+    The last batch of a pass is as large as the others or smaller, and so is the last step of a link.
+    """
     train = campaign.config.train
-    per_step = campaign.config.load.batch_size * train.ranks * batches
+    at_once = campaign.config.load.batch_size * train.ranks
+    trained = [
+        sum(events.trained[name] for name in link.ranges) for link in campaign.chain.links if link.ranges
+    ]
     return [
-        max(1, round(sum(events.trained[name] for name in link.ranges) * train.passes_per_link / per_step))
-        for link in campaign.chain.links
-        if link.ranges
+        max(1, math.ceil(math.ceil(each / at_once) * train.passes_per_link / batches)) for each in trained
     ]
 
 

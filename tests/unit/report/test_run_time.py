@@ -56,17 +56,18 @@ def test_few_steps_are_warned_about_with_the_key_that_helps(tmp_path):
     files = CampaignFiles(tmp_path, ranges=1, overrides=("train.fresh_batches=false",))
     big = replace(FILE, events=40_000, below=1.0)
     plan = plan_of(files, listed={files.name(0): (4, 1000)}, file=big)
-    assert plan.steps == [9]
+    assert plan.steps == [10]  # 38,000 events are nine batches of 4,096 and a smaller one, as in training
+    thrice = CampaignFiles(
+        tmp_path, ranges=1, overrides=("train.passes_per_link=3", "train.fresh_batches=false")
+    )
+    assert plan_of(thrice, listed={files.name(0): (4, 1000)}, file=big).steps == [30]  # each pass ends so
     assert better_sizes(4096, 1, 10) == (4096, 50)  # more passes first
     assert better_sizes(4096, 1, 0.5) == (128, 32)  # 2,048 events are 16 batches of 128
     assert better_sizes(64, 50, 10) == (64, 50)  # no more of either
     assert better_sizes(256, 20, 600) == (256, 20)
     said = next(text for text in plan.warnings() if "steps only" in text)
-    assert "a link has about 9 steps only" in said
-    assert (
-        "For 500 or so set load.batch_size: 2048 and train.passes_per_link: 28, raise train.ranges_per_link"
-        in said
-    )
+    assert "a link has about 10 steps only" in said
+    assert "For 500 or so set train.passes_per_link: 50, raise train.ranges_per_link" in said
     enough = CampaignFiles(tmp_path, ranges=1, overrides=("load.batch_size=64",))
     assert "steps only" not in words(plan_of(enough, listed={files.name(0): (4, 1000)}, file=big))
 
