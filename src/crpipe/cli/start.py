@@ -343,7 +343,10 @@ def plan(
     checked = check_fit(config)
     campaign = opened(config, "either")
     seen = look_at_source(campaign, offline=offline)
-    changed = [f"{each}; restore it, or set a new results or run" for each in changed_values(campaign)]
+    changed = [
+        f"{each}; restore it, or set a new run (and new results, if it changes the data)"
+        for each in changed_values(campaign)
+    ]
     seen = dataclasses.replace(seen, problems=(*seen.problems, *changed))
     planned = Plan.of(campaign, planned_workload(config), seen, partial(_rate, campaign))
     if as_json:
