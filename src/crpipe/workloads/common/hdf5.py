@@ -156,7 +156,7 @@ def _followed(path: Path, group: h5py.Group, name: str, left: int) -> Any:
 def _elsewhere(path: Path, name: str, what: str) -> FormatError:
     return FormatError(
         f"{path}: {name} is {what}; a raw file holds its own values: have the file made again with them "
-        "(h5repack copies them into one file)"
+        "(h5repack --merge -l CONTI IN OUT copies them into one file)"
     )
 
 
