@@ -23,6 +23,7 @@ from crpipe.core.causes import is_plain, is_present, retry_io
 from crpipe.core.errors import ChangedError, DiskError, ListingError, TransferError
 from crpipe.core.files import atomic_write, disk_errors, drop_page_cache, open_regular_file
 from crpipe.core.lease import mount_of
+from crpipe.events.file_formats import format_of
 from crpipe.source.retries import Failure, TemporaryFailure
 from crpipe.source.uris import RangeSource, host_and_path
 
@@ -49,14 +50,22 @@ def file_type_problem(path: Path, name: str) -> str:
         end = handle.read(EDGE)
     kind = name.rpartition(".")[2].lower()
     if kind in {"parquet", "pq"} and not (begin[:4] in _PARQUET and end[-4:] in _PARQUET):
-        return "is no whole Parquet file"
+        return _is_no("Parquet", "whole Parquet", path)
     if kind in {"h5", "hdf5", "hdf"} and not _is_hdf5(path, begin):
-        return "is no HDF5 file"
+        return _is_no("HDF5", "HDF5", path)
     if kind == "root" and not _is_root(begin, size):
-        return "is no whole ROOT file"
+        return _is_no("ROOT", "whole ROOT", path)
     if kind not in {"html", "htm"} and begin.lstrip().lower().startswith(_PAGE):
         return "is a web page"
     return ""
+
+
+def _is_no(kind: str, words: str, path: Path) -> str:
+    """Describe a file that is none of ``kind``, and what to do with it, where its format is known."""
+    file_format = format_of(path)
+    if file_format.name in ("", kind):
+        return f"is no {words} file"
+    return ": ".join(filter(None, (f"is no {words} file, but {file_format.words}", file_format.remedy)))
 
 
 def _is_hdf5(path: Path, begin: bytes) -> bool:

@@ -1,4 +1,5 @@
 import asyncio
+import gzip
 import os
 import threading
 from dataclasses import replace
@@ -287,6 +288,14 @@ def test_good_files_have_no_fault(files):
 def test_a_web_page_is_no_data(files, name):
     (files / name).write_bytes(PAGE)
     assert file_type_problem(files / name, name).startswith(("is no whole", "is no HDF5", "is a web page"))
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.h5", "a.root"])
+def test_a_file_that_was_packed_under_its_old_name_is_to_be_unpacked(files, name):
+    (files / name).write_bytes(gzip.compress((files / name).read_bytes()))
+    assert file_type_problem(files / name, name).endswith(
+        "but packed with gzip (as .i3.gz and .tar.gz are): unpack it first: gunzip"
+    )
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.root"])
