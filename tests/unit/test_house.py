@@ -38,7 +38,7 @@ BUDGET = {
     "check": (7, 1705),
     "packs": (6, 1415),
     "setup": (6, 1635),
-    "author": (2, 470),
+    "author": (2, 475),
     "workloads": (74, 15530),
     "workflow": (11, 2455),
     "cli": (9, 2785),

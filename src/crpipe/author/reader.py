@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import zlib
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ClassVar
 from zipfile import BadZipFile
 
 import numpy as np
 
+from crpipe.core.causes import OF_FORM
 from crpipe.core.errors import FormatError
 from crpipe.events.batch import Events, MisfitError
 
@@ -31,7 +33,10 @@ class BaseReader:
 
     layout: ClassVar[Layout]
     needs: ClassVar[tuple[str, ...]] = ()
-    damaged: ClassVar[tuple[type[Exception], ...]] = (ValueError, LookupError, EOFError, OSError, BadZipFile)
+    damaged: ClassVar[tuple[type[Exception], ...]] = (
+        *(ValueError, LookupError, EOFError, OSError, BadZipFile),
+        *(zlib.error, NotImplementedError),  # the last: what wrong bytes ask of zipfile and Arrow
+    )
 
     def __init_subclass__(cls) -> None:
         """Name the file in the errors of ``rows`` and ``totals``."""
@@ -68,7 +73,7 @@ def _naming(reader: BaseReader, path: Path) -> Iterator[None]:
     except (FormatError, MisfitError):
         raise
     except reader.damaged as error:
-        if isinstance(error, OSError) and error.errno is not None:  # the disk failed, not the file
+        if isinstance(error, OSError) and error.errno not in {None, *OF_FORM}:  # the disk failed
             raise
         text = " ".join(f"{type(error).__name__}: {error}".split())
         raise FormatError(

@@ -1,6 +1,7 @@
 """Blocks of readers: by name, in any type that loses nothing, and a damaged file has a name."""
 
 import errno
+import zlib
 
 import numpy as np
 import pyarrow as pa
@@ -109,7 +110,8 @@ def both(error, tmp_path):
 
 
 def test_an_error_of_a_damaged_file_names_it(tmp_path):
-    for error in (ValueError("bad"), KeyError("run"), EOFError(), OSError("thrift")):
+    of_zip = zlib.error("-3"), NotImplementedError("method"), OSError(errno.EINVAL, "place below 0")
+    for error in (ValueError("bad"), KeyError("run"), EOFError(), OSError("thrift"), *of_zip):
         for found in both(error, tmp_path):
             assert isinstance(found, FormatError)
             assert "a.hits: cannot be read whole" in str(found)
