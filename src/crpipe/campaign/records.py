@@ -294,9 +294,10 @@ class BinRow(Record):
 class EvaluationRecord(Record):
     """metrics.json of an evaluation: what was compared, and the numbers of each kind by the metric's name.
 
-    checkpoint: its hash. metrics: what each metric of the workload is. baseline, again: of a baseline, and of
-    a second simulation of the same events. halves: of one half of the truth, judged by the other one.
-    differences: for each of these, by its name, the model's numbers minus its own. tables: rows in bins.
+    checkpoint: its hash. effective_groups: of weighted events, as many groups of one weight know as much.
+    metrics: what each metric of the workload is. baseline, again: of a baseline, and of a second simulation
+    of the same events. halves: of one half of the truth, judged by the other one. differences: for each of
+    these, by its name, the model's numbers minus its own. tables: rows in bins.
     """
 
     checkpoint: str
@@ -304,6 +305,7 @@ class EvaluationRecord(Record):
     part: str | None = None
     events: int | None = None
     groups: int | None = None
+    effective_groups: float | None = None
     metrics: tuple[Mapping[str, Any], ...] | None = None
     values: Mapping[str, Any] | None = None
     baseline: Mapping[str, Any] | None = None

@@ -28,7 +28,7 @@ from crpipe.core.files import (
 from crpipe.core.journal import Journal
 from crpipe.core.paths import HELD_OUT, Part, Paths
 from crpipe.events.batch import Events, cuts
-from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW, not_enough
+from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW, WEIGHT, not_enough
 from crpipe.events.shard_reader import no_events
 from crpipe.inference.checkpoints import LoadedModel, find_checkpoint, use_key
 from crpipe.inference.event_displays import show_events
@@ -40,7 +40,7 @@ from crpipe.loading.loader import RangeShards, count_held_out, held_out
 from crpipe.report.evaluations import Evaluation, score_table
 from crpipe.report.figure_context import FigureContext, figures_of
 from crpipe.report.posterior import write_rows
-from crpipe.statistics.groups import group_numbers, halves
+from crpipe.statistics.groups import effective_groups, group_numbers, halves
 from crpipe.train.answers import checked_columns, unmeasured
 from crpipe.train.event_file import EventFile
 from crpipe.train.step import LESS_AT_ONCE, named_out_of_memory
@@ -158,6 +158,11 @@ class _Compared:
     given: Events | None
     group: NDArray[np.int64]
 
+    @property
+    def weight(self) -> NDArray[Any] | None:
+        """The weight of each event, [N]; None where all count alike."""
+        return self.truth.columns.get(WEIGHT)
+
     def size(self) -> dict[str, int]:
         """Count events and groups."""
         return {"events": len(self.truth), "groups": int(self.group.max(initial=-1)) + 1}
@@ -271,7 +276,8 @@ def _evaluate(evaluation: _Evaluation, progress: Progress) -> None:
     if missing:
         reason = not_enough(missing, **size)
         progress.message(f"not enough for all numbers, {reason}; raise evaluate.events, or {_MORE}")
-    _write(evaluation, size, scores)
+    effective = None if compared.weight is None else effective_groups(compared.group, compared.weight)
+    _write(evaluation, size, scores, effective)
 
 
 def _scores(evaluation: _Evaluation, compared: _Compared) -> dict[str, Measurement]:
@@ -414,7 +420,7 @@ def _score(trained: LoadedModel, compared: _Compared, folder: Path) -> Measureme
         scores = dict(workload.score(truth, compared.prediction, folder))
         if isinstance(workload, ScoresGiven) and compared.given is not None:
             scores |= workload.score_given(truth, compared.given, folder)
-        measurement = measure(scores, compared.group, f"{trained.name}.score")
+        measurement = measure(scores, compared.group, f"{trained.name}.score", weight=compared.weight)
     groups = compared.size()["groups"]
     measurement = measurement.without({each.name for each in workload.metrics if each.groups > groups})
     with contextlib.suppress(OSError):
@@ -434,7 +440,12 @@ def _simulate_again(config: Config, compared: _Compared) -> Events | None:
         return simulator.again(compared.truth.columns, config.seed + 1)
 
 
-def _write(evaluation: _Evaluation, size: Mapping[str, int], scores: dict[str, Measurement]) -> None:
+def _write(
+    evaluation: _Evaluation,
+    size: Mapping[str, int],
+    scores: dict[str, Measurement],
+    effective: float | None = None,
+) -> None:
     trained, values = evaluation.trained, scores["values"]
     step = trained.checkpoint["counters"]["step"]
     numbers = {kind: each.numbers for kind, each in scores.items()}
@@ -444,10 +455,11 @@ def _write(evaluation: _Evaluation, size: Mapping[str, int], scores: dict[str, M
         part=evaluation.part,
         events=size["events"],
         groups=size["groups"],
+        effective_groups=effective,
         metrics=tuple(metric.describe() for metric in trained.workload.metrics),
         **numbers,
         differences={
-            kind: values.less(other, size["groups"], paired=kind != "halves")
+            kind: values.less(other, effective or size["groups"], paired=kind != "halves")
             for kind, other in scores.items()
             if kind != "values"
         },

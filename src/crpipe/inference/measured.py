@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from crpipe.campaign.records import BinRow
 from crpipe.core.errors import PluginError
 from crpipe.report.evaluations import ERROR
 from crpipe.statistics.classifier import LabelledRows
-from crpipe.statistics.groups import REPLICAS, bootstrapped, error_of
+from crpipe.statistics.groups import REPLICAS, bootstrapped, effective_groups, error_of
 from crpipe.statistics.ratios import Bins
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Measurement:
             self.not_finite - dropped,
         )
 
-    def less(self, other: Measurement, groups: int, *, paired: bool) -> Numbers:
+    def less(self, other: Measurement, groups: float, *, paired: bool) -> Numbers:
         """Subtract the numbers of another method, with errors: ``NAME``, ``NAME_error``.
 
         paired: both looked at the same events: where both are statistics, what a group adds to both is one
@@ -74,15 +74,19 @@ class Measurement:
 
 
 def measure(
-    measured: Mapping[str, Measured], group: NDArray[np.int64], what: str, replicas: int = REPLICAS
+    measured: Mapping[str, Measured],
+    group: NDArray[np.int64],
+    what: str,
+    replicas: int = REPLICAS,
+    weight: NDArray[Any] | None = None,
 ) -> Measurement:
     """Measure what ``score`` returned for events of the given groups, [N] from 0; what: named in errors.
 
-    replicas: samples of the groups that errors are drawn from.
+    replicas: samples of the groups that errors are drawn from. weight: of each event, where they have some.
 
     Raise PluginError for a value that is none of what ``score`` may return.
     """
-    groups = int(group.max(initial=-1)) + 1
+    groups = effective_groups(group, weight)
     statistics = {str(name): value for name, value in measured.items() if callable(value)}
     drawn = bootstrapped(statistics, group, replicas)
     numbers: Numbers = {}

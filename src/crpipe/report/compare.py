@@ -279,7 +279,7 @@ class _Score:
     cost: float
     run: str
     error: float
-    groups: int
+    groups: float
     text: str
     tolerance: float
 
@@ -295,7 +295,7 @@ def _score(run: RunFiles, name: str) -> _Score | None:
         cost, record = row.distance(value), run.evaluation.record
         if cost is None or not math.isfinite(cost) or name in (record.tables or {}):
             return None
-        groups = record.groups or record.events or 0
+        groups = record.effective_groups or record.groups or record.events or 0
         error = math.nan if error is None else error
         return _Score(cost, run.name, error, groups, row.text(MODEL), tolerance(row))
     losses = [row[VALIDATION + name] for row in run.rows if VALIDATION + name in row]
@@ -306,7 +306,7 @@ def _score(run: RunFiles, name: str) -> _Score | None:
 
 def _difference(one: _Score, best: _Score, limit: float) -> Difference:
     groups, error = min(one.groups, best.groups), math.hypot(one.error, best.error)
-    return Difference(one.cost - best.cost, error, groups, limit)
+    return Difference(one.cost - best.cost, error, 0, limit, effective=groups)
 
 
 def ranking(runs: Sequence[RunFiles], by: str = "", usual: str = "", *, keys: bool = False) -> ComparedTable:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from crpipe.core.text import counted, measured, number
@@ -21,7 +22,7 @@ from crpipe.statistics.verdict import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from crpipe.campaign.records import BinRow
 
@@ -127,9 +128,9 @@ def _limits(families: Mapping[str, Sequence[Difference]]) -> dict[str, float]:
 
 def _differences(evaluation: Evaluation, row: MetricRow) -> list[Part]:
     """Return what a number differs by, its bins where it is a table; empty: nothing to compare with."""
-    groups, tables = evaluation.record.groups or evaluation.record.events or 0, evaluation.record.tables or {}
+    difference, tables = _by_groups(evaluation), evaluation.record.tables or {}
     if row.name in tables:
-        return [_of_bin(each, row, groups) for each in tables[row.name]]
+        return [_of_bin(each, row, difference) for each in tables[row.name]]
     floor = next((kind for kind in FLOORS if kind in row.numbers), None)
     limit, unit = tolerance(row), _unit(row)
     if floor is not None:
@@ -139,18 +140,25 @@ def _differences(evaluation: Evaluation, row: MetricRow) -> list[Part]:
             number_of, known = row.numbers[MODEL]
             most, error = number_of - row.ideal, max(error, _or_nan(known))
         near, value = row.better == "near", -value if row.better == "high" else value
-        one = Difference(value, error, groups, limit, two_sided=near, most=most)
+        one = difference(value, error, tolerance=limit, two_sided=near, most=most)
         return [("", f"{measured(value, error)}{unit} from the floor", one)] if row.better else []
     if row.better == "near" and row.ideal is not None:
         value, known = row.numbers[MODEL]
-        one = Difference(value - row.ideal, _or_nan(known), groups, limit, two_sided=True)
+        one = difference(value - row.ideal, _or_nan(known), tolerance=limit, two_sided=True)
         return [("", f"{measured(one.value, known)}{unit} from the ideal {row.ideal:g}", one)]
     return []
 
 
-def _of_bin(row: BinRow, metric: MetricRow, groups: int) -> Part:
+def _by_groups(evaluation: Evaluation) -> Callable[..., Difference]:
+    """Return what makes a Difference that so many groups were looked at for."""
+    record = evaluation.record
+    groups = record.groups or record.events or 0
+    return partial(Difference, groups=groups, effective=record.effective_groups)
+
+
+def _of_bin(row: BinRow, metric: MetricRow, difference: Callable[..., Difference]) -> Part:
     value, error = (math.inf if each is None else each for each in (row.value, row.error))
-    one = Difference(value - row.ideal, error, groups, tolerance(metric), two_sided=True, p=row.p)
+    one = difference(value - row.ideal, error, tolerance=tolerance(metric), two_sided=True, p=row.p)
     text = f"{row.kind} {measured(value, error)}{_unit(metric)}"
     return row.bin, "none is real" if math.isinf(value) else text, one
 
@@ -235,8 +243,7 @@ def _from_baseline(evaluation: Evaluation, row: MetricRow) -> Difference | None:
         if sides not in ({1.0}, {-1.0}):  # else both are surely on one side of the ideal
             error = math.hypot(_or_nan(ours[1]), _or_nan(theirs[1]))
     value = -value if row.better == "high" else value
-    groups = evaluation.record.groups or evaluation.record.events or 0
-    return Difference(value, error, groups, tolerance(row), two_sided=True)
+    return _by_groups(evaluation)(value, error, tolerance=tolerance(row), two_sided=True)
 
 
 def _beside(row: MetricRow, one: Difference, level: float) -> tuple[str, str]:

@@ -30,6 +30,17 @@ def group_numbers(columns: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
     return group
 
 
+def effective_groups(group: NDArray[np.int64], weight: NDArray[Any] | None = None) -> float:
+    """Count the groups of one weight that know as much: (sum w)² / sum w² (Kish 1965).
+
+    group: of each event, [N] from 0. weight: of each event, [N]; None: all groups count.
+    """
+    if weight is None or not np.any(weight):
+        return float(group.max(initial=-1) + 1)
+    sums = np.bincount(group, np.asarray(weight / np.max(weight), np.float64))
+    return float(sums.sum() ** 2 / np.sum(sums**2))
+
+
 def bootstrap_weights(groups: int, replicas: int = REPLICAS) -> NDArray[np.float64]:
     """Draw how often each group counts in each bootstrap sample: [1 + replicas, groups], the first row ones.
 
@@ -56,8 +67,11 @@ def bootstrapped(
     return {name: np.array(each) for name, each in values.items()}
 
 
-def error_of(replicas: NDArray[np.float64], groups: int) -> float:
-    """Return the error of a number from what ``bootstrapped`` returned; nan without two finite replicas."""
+def error_of(replicas: NDArray[np.float64], groups: float) -> float:
+    """Return the error of a number from what ``bootstrapped`` returned; nan without two finite replicas.
+
+    groups: of weighted events, as many of one weight as know as much.
+    """
     drawn = replicas[1:][np.isfinite(replicas[1:])]
     if len(drawn) < 2 or groups < 2:  # noqa: PLR2004 - one value has no spread
         return float("nan")

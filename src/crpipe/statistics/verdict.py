@@ -35,7 +35,7 @@ class Difference:
     value: with its sign. error: by group. two_sided: whether both signs are bad; otherwise the positive one.
     tolerance: what is negligible; 0: nothing is. most: what the difference is at most, where that is more.
     p: chance of such a difference between equal samples, where it was calibrated by exchange; None: that of
-    Student's distribution.
+    Student's distribution. effective: of weighted groups, as many of one weight know as much; None: all.
     """
 
     value: float
@@ -45,6 +45,12 @@ class Difference:
     two_sided: bool = False
     most: float | None = None
     p: float | None = None
+    effective: float | None = None
+
+    @property
+    def known(self) -> float:
+        """The groups from which the error is known."""
+        return self.groups if self.effective is None else self.effective
 
     @property
     def worse(self) -> float:
@@ -59,7 +65,7 @@ class Difference:
     @property
     def resolves(self) -> float:
         """The difference that this sample resolves: 2 errors."""
-        return errors_needed(self.groups) * self.error
+        return errors_needed(self.known) * self.error
 
     @property
     def largest(self) -> float:
@@ -89,7 +95,7 @@ class Difference:
             return 1.0
         from scipy.special import stdtr
 
-        return min(1.0, 2 * float(stdtr(self.groups - 1, -self.worse / self.error)))
+        return min(1.0, 2 * float(stdtr(self.known - 1, -self.worse / self.error)))
 
     def word(self, level: float = LEVEL) -> str:
         """Judge the difference; level: the chance below which it counts as seen, lower among many."""
@@ -122,7 +128,7 @@ def worst(words: Sequence[str]) -> str:
     return max(words, key=WORDS.index, default="")
 
 
-def errors_needed(groups: int) -> float:
+def errors_needed(groups: float) -> float:
     """Return how many errors make a difference seen: 2, and more for few groups (Student's distribution)."""
     from scipy.special import stdtrit
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from crpipe.statistics.groups import bootstrapped, error_of, mean
+from crpipe.statistics.groups import bootstrapped, effective_groups, error_of, mean
 from crpipe.statistics.verdict import (
     AGREES,
     CANNOT_TELL,
@@ -117,3 +117,17 @@ def test_many_groups_find_both():
     assert judged(1, 5000, 0.02, two_sided=True) == [AGREES]
     assert judged(1, 500, 0.045, two_sided=True) == [SMALL]
     assert pytest.approx(0.0455, abs=1e-4) == LEVEL
+
+
+@pytest.mark.parametrize("count", [15, 60])
+def test_weights_over_six_decades_are_few_groups(count):
+    """Student's distribution of as many groups as were seen would call 1 in 9 equal samples different."""
+    rng, seen = np.random.default_rng(count), []
+    for _ in range(400):
+        weight, values = 10 ** rng.uniform(-3, 3, count), rng.normal(size=count)
+        group = np.arange(count)
+        known = effective_groups(group, weight)
+        replicas = bootstrapped({"x": mean(values, weight)}, group)["x"]
+        one = Difference(replicas[0], error_of(replicas, known), count, two_sided=True, effective=known)
+        seen.append(one.word() == DIFFERS)
+    assert np.mean(seen) < 0.07
