@@ -113,7 +113,7 @@ def test_the_exported_classifier_runs_without_crpipe(jets, tmp_path):
     )
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path / "export", check=True)
     card = (tmp_path / "export" / "MODEL_CARD.md").read_text()
-    assert "session.run(None, {'particles': …, 'jet': …, 'jet_pt': …})" in card
+    assert "[p] = session.run(None, {'particles': …, 'jet': …, 'jet_pt': …})" in card
     assert "package jets" in card
 
 

@@ -206,7 +206,7 @@ class _Following:
                 "import onnxruntime",
                 "",
                 f'session = onnxruntime.InferenceSession("{_GRAPH}")',
-                f"{', '.join(graph['outputs'])} = session.run(None, {{{inputs}}})",
+                f"[{', '.join(graph['outputs'])}] = session.run(None, {{{inputs}}})",
                 "```",
                 "",
                 f"It differs from the checkpoint by at most {graph['difference']:.0e} of 1 + the value.",

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from torch import nn
 import crpipe.author
 from crpipe.author import Events, Metric, OptimizerSpec, Workload
 from crpipe.core.errors import PluginError
+from crpipe.inference.export import Graphs
 from crpipe.statistics.groups import value_and_error
 from crpipe.train.answers import loss_of
 from crpipe.train.workload import WORKLOAD_MEMBERS, Baseline, Generates, Validates
@@ -179,3 +181,18 @@ def test_every_public_name_is_there():
 def test_a_reader_needs_no_torch():
     code = "import sys; from crpipe.author import Layout, Metric, Reader; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("outputs", [["p"], ["p", "q"]])
+def test_the_card_takes_each_output_of_the_graph_out_of_the_list_that_a_session_returns(outputs):
+    class Exported(Line):
+        def graph(self, model, layout):
+            raise NotImplementedError
+
+    described = {"inputs": ["x"], "outputs": outputs, "difference": 1e-7}
+    lines = Exported(None).card(None, Graphs(("model.onnx",), {"model.onnx": described}))["Use"]
+    (call,) = (line for line in lines if "session.run" in line)
+    session = SimpleNamespace(run=lambda *_: [number + 1 for number, _ in enumerate(outputs)])
+    found = {"session": session}
+    exec(call.replace("…", "0"), found)
+    assert [found[name] for name in outputs] == [1, 2][: len(outputs)]
