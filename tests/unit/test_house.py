@@ -34,7 +34,7 @@ BUDGET = {
     "report": (23, 5745),
     "train": (22, 4860),
     "inference": (15, 3275),
-    "statistics": (6, 905),
+    "statistics": (6, 910),
     "check": (7, 1680),
     "packs": (6, 1410),
     "setup": (6, 1635),

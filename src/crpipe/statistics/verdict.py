@@ -74,8 +74,12 @@ class Difference:
 
     @property
     def reach(self) -> float:
-        """What is not excluded: 2 errors beyond the difference."""
-        return self.resolves + max(self.largest, 0.0)
+        """What is not excluded where no difference is seen: 2 errors, and what a distance is at most.
+
+        Where both are negligible and the difference is not surely so, they are counted from the difference.
+        """
+        alone = self.resolves + max(self.most or 0.0, 0.0)
+        return alone if alone >= self.tolerance else self.resolves + max(self.largest, 0.0)
 
     @property
     def needed(self) -> int | None:

@@ -66,7 +66,7 @@ def test_a_number_is_judged_in_a_word(metric, value, more, word, text):
 def test_what_cannot_be_told_names_the_groups_that_would():
     one = judged(NEAR, 0.55, {"w_error": 0.05}, again={"w": 0.5, "w_error": 0.05})
     assert one.word == "cannot tell"
-    assert one.text == "400 groups resolve 0.19, 0.02 needs 37,000"
+    assert one.text == "400 groups resolve 0.14, 0.02 needs 21,000"
     assert judged(NEAR, 0.55, {}, again={"w": 0.5}).text == "its error is not known"
 
 
