@@ -191,12 +191,18 @@ def _sized(case: Case, prediction: Events | Columns, count: int) -> tuple[Events
     return bare, {name: values[index] for name, values in prediction.items()}
 
 
-def _score(case: Case, trained: LoadedModel, pair: tuple[Events, Any], folder: Path) -> Measurement:
-    """Score as an evaluation does; a truth of columns has no items."""
+def _score(
+    case: Case,
+    trained: LoadedModel,
+    pair: tuple[Events, Any],
+    folder: Path,
+    formats: tuple[str, ...] = (".svg",),
+) -> Measurement:
+    """Score as an evaluation does; a truth of columns has no items. Figures take nearly all of the time."""
     truth, method = weighed(pair[0], case.layout.weight), f"{trained.name}.score"
     before = copy.deepcopy((truth, pair[1]))
     folder.mkdir(exist_ok=True)
-    with figures_of(FigureContext("contract", (".svg",))), WorkloadCall(trained.workload, "score", truth):
+    with figures_of(FigureContext("contract", formats)), WorkloadCall(trained.workload, "score", truth):
         group = group_numbers([truth.columns[name] for name in case.layout.group])
         measurement = measure(trained.workload.score(truth, pair[1], folder), group, method, _REPLICAS)
     # Baseline and floor are judged by the same truth.
@@ -262,7 +268,7 @@ def scores_of_model_and_baseline_are_finite(case: Case) -> None:
             numbers = _score(case, trained, (truth, few), folder / f"{count}-{what.split()[-1]}")
             _judge(case, trained, truth, numbers, what)
             last = count == counts[-1]
-            if last and _score(case, trained, (truth, few), folder / "again").numbers != numbers.numbers:
+            if last and _score(case, trained, (truth, few), folder / "again", ()).numbers != numbers.numbers:
                 refuse(f"{trained.name}.score", "the same numbers for the same events", "others")
     _whole_figures(f"{trained.name}.score", folder)
 
@@ -282,7 +288,7 @@ def chosen_events_are_shown(case: Case) -> None:
         skip("it has no `shown`")
     truth, prediction = _sized(case, _predict(case, trained, events), len(events))
     pair = (weighed(truth, case.layout.weight), prediction)
-    known = _score(case, trained, (truth, prediction), folder).numbers
+    known = _score(case, trained, (truth, prediction), folder, ()).numbers
     show_events(trained, pair, [events], case.layout.weight, folder, known)
     _whole_figures(f"{trained.name}.show", folder)
 
