@@ -91,9 +91,7 @@ def test_a_killed_scan_ends_in_the_bytes_of_runs_made_alone(tmp_path):
 
     alone = Campaign.begin(tmp_path / "alone")
     for name, words in ALONE.items():
-        command = [BIN / "crpipe", *WORDS, *words, "--set", f"run={name}", "run", "train_all", "--cores", "1"]
-        done = alone.process(*command)
-        assert done.returncode == 0, done.stderr
+        alone.in_one_process(*WORDS[2:], *words, "--set", f"run={name}", "train_all")
         theirs = receipts(alone, name)
         assert len(theirs) == 2
         assert receipts(campaign, f"tiny-{name}") == theirs
