@@ -43,7 +43,7 @@ def level(split, tmp_path_factory):
     """A link for each range and a constant learning rate."""
     campaign = split.copy(tmp_path_factory.mktemp("level") / "campaign")
     campaign.change(train={"schedule": {"shape": "constant"}, "passes_per_link": 1})
-    campaign.snakemake("train_all")
+    campaign.in_one_process("train_all")
     return campaign
 
 
