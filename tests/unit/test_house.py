@@ -24,26 +24,26 @@ DIALECT = re.compile(r"(Give|Say|Spell|Let|Tell|Take note)\b|Make\b.*\bagain\b")
 EMPTY_NAMES = frozenset(("found", "made", "told", "own", "place"))
 # Modules and lines of each room, at most; a commit that needs more says for what. The aim is 38,000 lines.
 BUDGET = {
-    "core": (12, 2765),
-    "config": (8, 1720),
+    "core": (12, 2775),
+    "config": (8, 1725),
     "events": (12, 1980),
-    "campaign": (13, 2845),
-    "source": (28, 6855),
+    "campaign": (13, 2910),
+    "source": (28, 6950),
     "split": (14, 3575),
     "loading": (5, 1115),
-    "report": (23, 5745),
-    "train": (22, 4860),
+    "report": (23, 5775),
+    "train": (22, 4870),
     "inference": (15, 3275),
     "statistics": (6, 910),
-    "check": (7, 1680),
-    "packs": (6, 1410),
-    "setup": (6, 1635),
-    "author": (2, 475),
+    "check": (7, 1730),
+    "packs": (6, 1415),
+    "setup": (6, 1645),
+    "author": (2, 480),
     "workloads": (74, 15530),
     "workflow": (11, 2455),
     "cli": (9, 2785),
-    "api": (2, 510),
-    "contract": (12, 2055),
+    "api": (2, 525),
+    "contract": (12, 2060),
 }
 
 

@@ -16,6 +16,7 @@ from crpipe.campaign.records import BestReceipt, EvaluationRecord, Receipt
 from crpipe.core.errors import CheckpointError, ShardError
 from crpipe.core.files import digest
 from crpipe.core.paths import BEST, CODE, CONSOLIDATED, OUTLIERS, TRAINED_ROLES
+from crpipe.core.text import Progress, counted
 from crpipe.events.layout import MULTIPLICITY, Layout
 from crpipe.events.shard_manifest import open_manifest
 from crpipe.report.evaluations import FLOORS, MODEL, Evaluation, score_table
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from crpipe.campaign.campaign import Campaign
-    from crpipe.core.text import Progress
     from crpipe.inference.checkpoints import LoadedModel
 
 # Sections of every card. A workload may put its own lines in place of a section, or add sections; what it
@@ -95,12 +95,12 @@ def _chain(origin: Provenance) -> str:
     """Write which links there were, and how many ranges and rounds where these are other numbers."""
     first, last = origin.chain[0].name, origin.chain[-1].name
     names = first if first == last else f"{first} … {last}"
-    links = "1 link" if first == last else f"{len(origin.chain)} links"
+    links = counted(len(origin.chain), "link")
     if all(link.ranges in ((), (link.name,)) for link in origin.chain):
         return f"{names} ({links}"
     rounds = max(link.round for link in origin.chain)
     passes = f" in {rounds} rounds" if rounds > 1 else ""
-    return f"{names} ({len(origin.ranges)} ranges{passes}: {links}"
+    return f"{names} ({counted(len(origin.ranges), 'range')}{passes}: {links}"
 
 
 def side_tables(origin: Provenance) -> dict[str, str]:

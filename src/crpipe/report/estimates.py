@@ -179,7 +179,9 @@ def _judged_on(campaign: Campaign, split: Sequence[str], metrics: Sequence[Metri
     most = max((metric.groups for metric in metrics), default=1)
     part, groups = count_groups(campaign, split, most)
     if groups >= most:
-        return _HELD_OUT, [f"{number(most)} groups of {part} events or more: enough groups for every number"]
+        return _HELD_OUT, [
+            f"{counted(most, 'group')} of {part} events or more: enough groups for every number"
+        ]
     all_split = len(split) == len(campaign.ranges)
     seen = "" if all_split else f" in {number(len(split))} of {counted(len(campaign.ranges), 'range')}"
     short = [metric.title for metric in metrics if metric.groups > groups]

@@ -101,7 +101,7 @@ def _campaign(state: CampaignState) -> Iterator[str]:
     campaign, ledgers = state.campaign, state.ledgers
     unbalanced = f", not {', '.join(ledgers.unbalanced)}" if ledgers.unbalanced else ""
     balance = f"{ledgers.balance()} balance{unbalanced}"
-    yield from _paragraph("ledgers", f"{balance}; the campaign has {len(state.chain())} ranges")
+    yield from _paragraph("ledgers", f"{balance}; the campaign has {counted(len(state.chain()), 'range')}")
     if campaign.has_outliers:
         yield from _paragraph("outliers", _outliers(campaign, sum(map(ledgers.events.of, LARGE_ROLES))))
     for each in state.given_up:

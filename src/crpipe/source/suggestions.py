@@ -157,7 +157,7 @@ def _in_ranges(source: SourceFiles, ranges: Sequence[Range]) -> SuggestedRanges:
         raise ConfigError(
             f"source.uri: {pattern.uri}: no file in {location.folder} matches {location.pattern}; {hint}"
         )
-    count = f"{len(ranges)} ranges in {pattern.whole().folder}, {ranges[0]} to {ranges[-1]}"
+    count = f"{counted(len(ranges), 'range')} in {pattern.whole().folder}, {ranges[0]} to {ranges[-1]}"
     step = Counter(one.last - one.first + 1 for one in ranges).most_common(1)[0][0]
     first, last = ranges[0].first, ranges[-1].last
     tiles = [Range(start, start + step - 1) for start in range(first, last + 1, step)]
