@@ -29,7 +29,7 @@ class ParquetJets(Reader):
     layout = JETS
 
     def rows(self, path, tables):
-        for batch in pq.ParquetFile(path).iter_batches(2000):
+        for batch in pq.ParquetFile(path, page_checksum_verification=True).iter_batches(2000):
             items = {name: batch[name].flatten() for name in ITEMS}
             yield self.block(pc.list_value_length(batch[ITEMS[0]]), {n: batch[n] for n in EVENTS}, items)
 

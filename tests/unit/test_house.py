@@ -42,8 +42,8 @@ BUDGET = {
     "workloads": (74, 15530),
     "workflow": (11, 2455),
     "cli": (9, 2785),
-    "api": (2, 525),
-    "contract": (12, 2060),
+    "api": (2, 510),
+    "contract": (12, 2050),
 }
 
 

@@ -2,13 +2,16 @@
 
 import errno
 import zlib
+from importlib import import_module
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from crpipe.author import Field, FormatError, Layout, Reader
 from crpipe.events.batch import MisfitError
+from runs import REPOSITORY
 
 
 def layout(fixed=0):
@@ -120,3 +123,16 @@ def test_an_error_of_a_damaged_file_names_it(tmp_path):
 def test_errors_of_the_machine_and_of_the_package_stay_what_they_are(tmp_path):
     for error in (OSError(errno.EIO, "disk"), TypeError("package"), FormatError("own words")):
         assert [*both(error, tmp_path)] == [error, error]
+
+
+def test_the_example_compares_the_checksums_of_pages(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(REPOSITORY / "examples")
+    reader = import_module("jets.reading").ParquetJets()
+    lists = pa.array([[1.0, 2.0]])
+    path = tmp_path / "a.parquet"
+    table = {"jet_id": [1], "label": [0], "jet_pt_gev": [300.0], "pt_gev": lists, "eta": lists, "phi": lists}
+    pq.write_table(pa.table(table), path, write_page_checksum=True, compression="none")
+    value = np.float64(300).tobytes()
+    path.write_bytes(path.read_bytes().replace(value, np.float64(301).tobytes(), 1))
+    with pytest.raises(FormatError, match="CRC checksum verification failed"):
+        list(reader.rows(path, {}))
