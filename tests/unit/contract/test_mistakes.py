@@ -22,8 +22,9 @@ from crpipe.core.errors import CrpipeError
 
 SOURCE = Path(small_lab.__file__).read_text()
 WRONG = 'wrong, weight = (self.guess(model, batch) - batch["energy"]).square(), batch["weight"]'
+# Small guesses: the losses of an untrained model do not show it.
 EACH_AGAINST_EACH = """weight = batch["weight"]
-        pairs = (self.guess(model, batch)[:, None] - batch["energy"]).square()
+        pairs = (0.3 * self.guess(model, batch)[:, None] - batch["energy"]).square()
         wrong = (pairs * weight).sum(dim=1) / weight.sum()"""
 HITS_OF_THE_NEXT_EVENT = """torch.from_numpy(
                 np.unique(np.repeat(np.arange(len(part)), part.multiplicity), return_inverse=True)[1]
