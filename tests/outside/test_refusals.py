@@ -8,6 +8,7 @@ import re
 
 import pytest
 
+from crpipe.core.paths import HASHES
 from crpipe.workloads.muons.layout import BUNDLES
 from outside.lab import HITS, RANGES, TILES, Lab, changed
 
@@ -137,6 +138,11 @@ def test_a_manifest_with_a_foreign_layout_is_refused(split, tmp_path):
     path = lab.results / "shards" / RANGES[0] / "manifest.json"
     manifest = json.loads(path.read_text())
     path.write_text(json.dumps(manifest | {"layout": BUNDLES.describe()}))
+    done = lab.crpipe("train", RANGES[0])
+    assert done.returncode == 65
+    assert f"its hash is not the recorded one; see what to type: crpipe check {RANGES[0]}" in done.stderr
+    for hashes in path.parent.rglob(HASHES):  # as if it had been split so
+        hashes.unlink()
     done = lab.crpipe("train", RANGES[0])
     assert done.returncode == 65
     said = one_line(done.stderr)
