@@ -40,10 +40,10 @@ BUDGET = {
     "setup": (6, 1645),
     "author": (2, 480),
     "workloads": (74, 15530),
-    "workflow": (11, 2455),
+    "workflow": (11, 2460),
     "cli": (9, 2785),
-    "api": (2, 510),
-    "contract": (12, 2050),
+    "api": (2, 525),
+    "contract": (12, 2060),
 }
 
 

@@ -14,7 +14,15 @@ import pyarrow.parquet as pq
 
 from crpipe.campaign.records import BestReceipt, EvaluationRecord, Receipt, read_slices
 from crpipe.campaign.split_record import is_manifest_damaged
-from crpipe.check.findings import MALFORMED, differing, read_hashes, removing, retrain, train_again
+from crpipe.check.findings import (
+    MALFORMED,
+    differing,
+    read_hashes,
+    receipt_of,
+    removing,
+    retrain,
+    train_again,
+)
 from crpipe.core.causes import is_present
 from crpipe.core.errors import CheckpointError
 from crpipe.core.files import digest, read_json, sha256

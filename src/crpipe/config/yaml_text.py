@@ -18,10 +18,14 @@ _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _PLACEHOLDER = re.compile(r"\{(?:range|number)\b[^{}]*\}")
 
 _OCTAL = re.compile(r"[-+]?0[0-7_]+")
+_MERGE = "tag:yaml.org,2002:merge"  # of <<
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Refuses what YAML reads silently as something else: a key written twice, 0001000 (512), 1:30 (90)."""
+    """Refuses what YAML reads silently as something else: a key written twice, 0001000 (512), 1:30 (90).
+
+    A key is what is written: YAML makes a number of 010, and true of on.
+    """
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node: yaml.MappingNode = super().compose_mapping_node(anchor)

@@ -19,7 +19,6 @@ from crpipe.source.positions import RecordedPositions, natural_order, shown
 from crpipe.source.retries import Deadline, Failure, TemporaryFailure, retry, run_concurrently
 from crpipe.source.sources import Source, open_source
 from crpipe.source.uris import (
-    FEDERATIONS,
     LISTS_NONE,
     WEB,
     Kind,
