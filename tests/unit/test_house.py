@@ -27,7 +27,7 @@ BUDGET = {
     "core": (12, 2775),
     "config": (8, 1725),
     "events": (12, 1980),
-    "campaign": (13, 2910),
+    "campaign": (13, 2930),
     "source": (28, 6950),
     "split": (14, 3575),
     "loading": (5, 1115),

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from importlib import import_module
 from pkgutil import iter_modules
@@ -16,7 +17,14 @@ import numpy as np
 from crpipe.campaign.records import Tables, table_paths
 from crpipe.config.plugins import build, find_class
 from crpipe.core.causes import plugin_errors
-from crpipe.core.errors import ConfigError, FormatError, LayoutError, MissingExtra, PluginError
+from crpipe.core.errors import (
+    ConfigError,
+    CrpipeError,
+    FormatError,
+    LayoutError,
+    MissingExtra,
+    PluginError,
+)
 from crpipe.events.batch import Events, MisfitError, spelled
 from crpipe.events.expectations import Expectations
 from crpipe.events.file_formats import UNKNOWN, format_of
@@ -172,7 +180,17 @@ class CheckedReader:
             if self.layout.fixed:
                 _check_fixed(events, self.layout, path, row)
             row += len(events)
-            yield events
+            try:
+                yield events
+            except GeneratorExit:
+                self._leave(blocks, path)
+                raise
+
+    def _leave(self, blocks: Iterator[Events], path: Path) -> None:
+        """Close a file of which nobody wants the rest; where that fails, nothing is lost."""
+        with contextlib.suppress(CrpipeError), self._guard(path):
+            if isinstance(blocks, Generator):
+                blocks.close()
 
     def totals(self, path: Path) -> tuple[int, int]:
         """Count events and items by the file's own account."""

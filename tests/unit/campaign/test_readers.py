@@ -1,12 +1,16 @@
 """Readers of other people: what they do wrong is named, with the file and the column."""
 
+import errno
+import gc
+import itertools
 import re
+import sys
 
 import numpy as np
 import pytest
 
 from crpipe.campaign.readers import ReaderChoice, WritesRaw, open_reader
-from crpipe.core.errors import ConfigError, FormatError, PluginError
+from crpipe.core.errors import ConfigError, DiskError, FormatError, PluginError
 from crpipe.events.batch import concatenate
 from crpipe.events.layout import Layout
 from named import READERS
@@ -67,6 +71,25 @@ def test_an_exception_of_the_consumer_is_its_own(path):
         [1 / 0 for _ in reader.rows(path)]
     path.write_bytes(b"no")
     with pytest.raises(FormatError, match=r"a\.npz: no \.npz file"):
+        list(reader.rows(path))
+
+
+def test_a_file_that_cannot_be_closed_where_nobody_wants_the_rest_loses_nothing(path, monkeypatch):
+    def rows(_reader, _path, _tables):
+        try:
+            yield make_hits([2])
+            yield make_hits([1])
+        finally:
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("plain_reader.Plain.rows", rows)
+    unraised = []
+    monkeypatch.setattr(sys, "unraisablehook", unraised.append)
+    reader = ReaderChoice("plain_reader:Plain").open()
+    assert [len(block) for block in itertools.islice(reader.rows(path), 1)] == [1]
+    gc.collect()
+    assert unraised == []
+    with pytest.raises(DiskError):
         list(reader.rows(path))
 
 
