@@ -135,10 +135,9 @@ def _list(config: Config, ranges: Sequence[Range], result: Listings, *, remote: 
         result.problems.append(f"{len(wrong) - _WORST} more ranges like these: {shown(list(wrong)[_WORST:])}")
     if wrong and result.files:
         last = list(result.files)[-1]
-        result.problems.append(
-            f"{counted(len(result.files), 'range')} found, up to {last}: set ranges.last to "
-            f"{last.partition('-')[2].lstrip('0') or '0'} if that is all, or ranges.skip"
-        )
+        present = f"{counted(len(result.files), 'range')} found, up to {last}: "
+        shorter = f"set ranges.last to {last.partition('-')[2].lstrip('0') or '0'} if that is all, or "
+        result.problems.append(present + ("" if last == str(ranges[-1]) else shorter) + "set ranges.skip")
 
 
 # One file of a source that is not on this machine.

@@ -94,6 +94,13 @@ def test_later_ranges_that_are_missing_are_named_with_the_last_that_is_there(con
     assert "set ranges.last to 999 if that is all" in found.problems[-1]
 
 
+def test_a_gap_before_the_last_range_is_not_said_to_end_the_source(configure, tree):
+    (tree / "0002000-0002999").mkdir()
+    (tree / "0002000-0002999/a.bin").write_bytes(b"x" * 10)
+    found = listed_now(configure(), "0000000-0000999", "0001000-0001999", "0002000-0002999")
+    assert found.problems[-1] == "2 ranges found, up to 0002000-0002999: set ranges.skip"
+
+
 def test_a_local_source_has_a_time_limit(configure, tree, monkeypatch):
     (tree / "0001000-0001999").mkdir()
     monkeypatch.setattr(preview, "LIMIT_S", 0.0)
