@@ -19,6 +19,7 @@ from crpipe.core.errors import LedgerError, ShardError
 from crpipe.core.files import atomic_write, digest, is_held_open, sha256, write_json
 from crpipe.core.lease import lease
 from crpipe.core.paths import CONSOLIDATED, HASHES, LARGE_ROLES, MANIFEST, Role
+from crpipe.core.text import counted
 from crpipe.events.batch import Events, regroup
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW, Layout
 from crpipe.events.shard_manifest import check_hashes, groups_of, layout_of, open_manifest, verify
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from crpipe.campaign.campaign import Campaign
     from crpipe.core.text import Progress
+
 
 INDEX = "index.parquet"
 _MIB = 1 << 20
@@ -109,9 +111,11 @@ def _inputs(campaign: Campaign, data: str) -> Iterator[RangeOutliers]:
     missing = [(name, folder) for name, folder in folders.items() if not is_present(folder / MANIFEST)]
     if missing:
         name, folder = missing[0]
+        others = counted(len(missing) - 1, "more range")
+        more = f", as are those of {others}" if missing[1:] else ""
         raise ShardError(
-            f"{folder / MANIFEST}: missing, as are those of {len(missing) - 1} more ranges; run `crpipe "
-            f"split {name}` first, or leave the range out with ranges.skip"
+            f"{folder / MANIFEST}: missing{more}; run `crpipe split {name}` first, or leave the range out "
+            "with ranges.skip"
         )
     for name, folder in folders.items():
         yield RangeOutliers(name, folder, open_manifest(folder, data))

@@ -114,7 +114,7 @@ def test_a_changed_range_is_merged_again(config):
 def test_a_missing_range_is_named(config):
     last = str(config.all_ranges()[-1])
     config.paths().outlier_manifest(last).unlink()
-    with pytest.raises(ShardError, match=f"{last}/manifest.json: missing.*crpipe split {last}"):
+    with pytest.raises(ShardError, match=f"{last}/manifest.json: missing; run `crpipe split {last}` first"):
         consolidate(config)
 
 
