@@ -46,6 +46,7 @@ FINISHED = ".finished"  # folder of the record of a split or an evaluation, besi
 HASHES = "hashes.json"  # in such a record, and beside the consolidated outliers: the sha256 of each file
 # Of an evaluation: its declared files, with a second name in FINISHED, and there what they follow from.
 EVALUATED, EVALUATED_KEY, KEY_DIGEST = ("predictions.parquet", "metrics.json"), "key.json", "digest"
+THRESHOLD = "threshold.json"
 OUTLIERS = "outliers"  # also the name of the last link of the training chain
 
 
@@ -58,6 +59,8 @@ def command_for(path: Path) -> str:
         return f"crpipe split {path.name.partition('.')[0]}"
     if name == CONSOLIDATED:
         return "crpipe consolidate"
+    if path.name == THRESHOLD:
+        return "crpipe threshold"
     if folder in ("shards", OUTLIERS):
         return f"crpipe split {name}"
     return f"crpipe evaluate {name}" if folder == "evaluation" else ""
@@ -129,7 +132,7 @@ class Paths:
 
     def threshold(self) -> Path:
         """Threshold's output: the quantile of the reference ranges; only with ``split.quantile``."""
-        return self.results / "threshold.json"
+        return self.results / THRESHOLD
 
     def ledger(self, name: str) -> Path:
         """Split's output: where every event and item of the range went."""

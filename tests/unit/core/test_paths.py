@@ -67,6 +67,7 @@ def test_no_two_files_share_a_place():
         (PATHS.shard_manifest("0000000-0000999"), "crpipe split 0000000-0000999"),
         (PATHS.outlier_manifest("0000000-0000999"), "crpipe split 0000000-0000999"),
         (PATHS.outlier_manifest("consolidated"), "crpipe consolidate"),
+        (PATHS.threshold(), "crpipe threshold"),
         (PATHS.evaluation("outliers") / "metrics.json", "crpipe evaluate outliers"),
         (PATHS.campaign(), ""),
         (Path("metrics.json"), ""),
