@@ -25,7 +25,7 @@ EMPTY_NAMES = frozenset(("found", "made", "told", "own", "place"))
 # Modules and lines of each room, at most; a commit that needs more says for what. The aim is 38,000 lines.
 BUDGET = {
     "core": (12, 2775),
-    "config": (8, 1725),
+    "config": (8, 1745),
     "events": (12, 1980),
     "campaign": (13, 2930),
     "source": (28, 6950),

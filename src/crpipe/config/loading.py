@@ -155,7 +155,7 @@ class Config(Section):
         "name of the training run; outputs go to runs/<run>",
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
     )
-    seed: int = key(1, "seed of everything random", "data", ge=0)
+    seed: int = key(1, "seed of everything random", "data", ge=0, le=2**63 - 1)
     results: str = key("results", "directory of the data products")
     runs: str = key("runs", "directory of the training runs")
     source: SourceSection = key(SourceSection(), "the raw files")
