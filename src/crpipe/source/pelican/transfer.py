@@ -313,8 +313,8 @@ class Transfer:
         async def ask(server: str) -> Answer:
             headers = authorization(token) | {"Want-Digest": WANTED}
             answer = await self._downloads.head(_url(server, path), headers)
-            if answer.status in DENIED and (self._tokens.reload(token) if token else space.is_host):
-                raise Renewed  # of a host without a token: the copy itself finds out
+            if answer.status in DENIED and token and self._tokens.reload(token):
+                raise Renewed
             return answer
 
         return await self._checksums.ask([*self._witnesses(space, server), server], path, ask)

@@ -123,6 +123,15 @@ def test_a_server_without_sizes_is_not_asked_again(by_list, server, name):
     assert len(server.seen) == 1
 
 
+def test_a_server_that_refuses_head_alone_sends_its_files(by_list, server, name, files, monkeypatch):
+    config = by_list(addresses(server), deadline_minutes=0.1)
+    listed(config, name)
+    server.heads, server.other = False, 403
+    monkeypatch.setattr("crpipe.source.stage.confirm_listing", lambda *_: None)  # which asks by HEAD
+    stage_range(opened(config), str(name), NullProgress())
+    assert_identical(config.paths().raw(str(name)), files)
+
+
 def test_the_server_of_python_s_library_is_enough(by_list, name, files):
     class Handler(http.server.SimpleHTTPRequestHandler):
         def __init__(self, *args):
