@@ -38,10 +38,14 @@ class DownloadError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Status and headers of an answer, the last one when redirects were followed."""
+    """Status and headers of an answer, the last one when redirects were followed.
+
+    elsewhere: the server that they led to, which got no token; empty when it is the one that was asked.
+    """
 
     status: int
     headers: Mapping[str, str]  # any case of a name finds it
+    elsewhere: str = ""
 
     def header(self, name: str) -> str:
         """Return the value of a header, empty when there is none."""
@@ -105,7 +109,8 @@ class Downloads:
                     middlewares=(https_only,) if is_secure else (),
                 )
             async with response:
-                answer = Answer(response.status, response.headers)
+                first, last = URL(url, encoded=True).origin(), response.url.origin()
+                answer = Answer(response.status, response.headers, "" if first == last else str(last))
                 if receive:
                     await self._receive(response.content, receive(answer))
                 return answer

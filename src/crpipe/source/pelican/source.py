@@ -130,8 +130,8 @@ class RemoteSource:
                     try_with_token(_uri(location, ""), status, space, self._tokens)
                 except AccessError as error:  # a plain server may refuse all methods but GET and HEAD
                     raise AccessError(f"{error}{LISTS_NONE}") from error
-            refused = refusal(_uri(location, ""), status, space, token)
-            if isinstance(refused, TemporaryFailure):
+            refused = refusal(_uri(location, ""), answer, space, token)
+            if isinstance(refused, TemporaryFailure) or answer.elsewhere:
                 raise refused
             raise AccessError(f"{_where(location)}: listing refused (status {status}); see `crpipe token`")
         if status in NOT_FOUND:

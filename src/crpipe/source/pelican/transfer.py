@@ -126,7 +126,7 @@ class Transfer:
         while True:
             answer = await self._head(server, path, authorization(token))
             if answer.status in DENIED:
-                self._denied(uri, answer.status, space, server, token)
+                self._denied(uri, answer, space, server, token)
             if answer.status not in NOT_FOUND:
                 return answer
             missing.add(server)
@@ -276,7 +276,7 @@ class Transfer:
             self._missing[host_and_path(entry.uri)[1]].add(server)
             raise TemporaryFailure(f"{server}: does not have it (status {status})", Failure.PROGRESS_MADE)
         if status in DENIED:
-            self._denied(entry.uri, status, space, server, token)
+            self._denied(entry.uri, answer, space, server, token)
         if status == 416:  # noqa: PLR2004 - range not satisfiable: the file there is shorter than ours
             raise TemporaryFailure(
                 f"{server}: holds a shorter file than the manifest says", Failure.WRONG_BYTES
@@ -289,15 +289,17 @@ class Transfer:
             pause_s=pause_s if alone else 0.0,
         )
 
-    def _denied(self, uri: str, status: int, space: Namespace, server: str, token: Token | None) -> NoReturn:
+    def _denied(
+        self, uri: str, answer: Answer, space: Namespace, server: str, token: Token | None
+    ) -> NoReturn:
         """Raise what the refusal of a server means: look for another token, then at the other servers."""
         if token and self._tokens.reload(token):
             raise Renewed
         if not token:
-            try_with_token(uri, status, space, self._tokens)
+            try_with_token(uri, answer.status, space, self._tokens)
         if space.avoid(server):
-            raise TemporaryFailure(f"{server}: answers {status}", Failure.PROGRESS_MADE)
-        raise refusal(uri, status, space, token)
+            raise TemporaryFailure(f"{server}: answers {answer.status}", Failure.PROGRESS_MADE)
+        raise refusal(uri, answer, space, token)
 
     async def _checksum(
         self, entry: Entry, space: Namespace, server: str, token: Token | None
@@ -356,12 +358,20 @@ def try_with_token(uri: str, status: int, space: Namespace, tokens: Tokens) -> N
     raise Renewed
 
 
-def refusal(uri: str, status: int, space: Namespace, token: Token | None) -> TemporaryFailure | AccessError:
+def refusal(
+    uri: str, answer: Answer, space: Namespace, token: Token | None
+) -> TemporaryFailure | AccessError:
     """Return the error of a refused request: for a person where the token shows why, else to be retried.
 
     A server that does not take a token (401) which names the right issuer and scope, and has not ended, may
     take it later: it reads the issuer's keys from time to time.
     """
+    status = answer.status
+    if token and answer.elsewhere:
+        return AccessError(
+            f"{uri}: refused (status {status}) by {answer.elsewhere}, to which it is redirected; a token is "
+            "sent to no other server than the one that is named: name this one, or ask the site"
+        )
     needed = scope_for(uri, space.base_path)
     why = "no token was sent, because the director says that none is needed"
     if token:

@@ -100,6 +100,15 @@ async def failure(url, **options):
     return str(caught.value), caught.value.outage
 
 
+def test_an_answer_names_the_server_that_a_redirect_led_to():
+    with (
+        Server(sending(b"HTTP/1.1 401 X\r\nContent-Length: 0\r\n\r\n")) as other,
+        Server(redirect(f"{other.url}/x")) as one,
+    ):
+        answer, _ = asyncio.run(got(f"{one.url}/x"))
+    assert (answer.status, answer.elsewhere) == (401, other.url)
+
+
 @pytest.fixture
 def context(tmp_path, monkeypatch):
     credentials.write_certificates(tmp_path)

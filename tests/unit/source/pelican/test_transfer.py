@@ -9,7 +9,8 @@ from crpipe.campaign.raw_files import Entry
 from crpipe.source.pelican.director import Namespace
 from crpipe.source.pelican.download import Answer, DownloadError
 from crpipe.source.pelican.server_checksums import ENOUGH, TRIES, ServerChecksums
-from crpipe.source.pelican.transfer import Transfer
+from crpipe.source.pelican.tokens import Token
+from crpipe.source.pelican.transfer import Transfer, refusal
 from crpipe.source.retries import AdaptiveDiskCalls, Failure, TemporaryFailure
 
 CONTENT = (b"\x89HDF\r\n\x1a\n" + b"0123456789" * 100)[:1000]
@@ -50,6 +51,13 @@ class FakeDirector:
 def fetched(part, downloads):
     transfer = Transfer(FakeDirector(), downloads, AdaptiveDiskCalls(), tokens=None)
     return asyncio.run(transfer.fetch(ENTRY, part))
+
+
+def test_a_token_is_not_blamed_for_a_server_that_did_not_get_it():
+    space = Namespace("", ["https://one"], True, "", "", is_host=True)
+    error = refusal("https://one/f", Answer(401, {}, "https://two"), space, Token("x", "here", {}))
+    assert "by https://two, to which it is redirected" in str(error)
+    assert "renew" not in str(error)
 
 
 def test_a_checksum_that_the_server_names_is_compared(tmp_path):
