@@ -28,7 +28,7 @@ BUDGET = {
     "config": (8, 1745),
     "events": (12, 1980),
     "campaign": (13, 2930),
-    "source": (28, 6950),
+    "source": (28, 6980),
     "split": (14, 3575),
     "loading": (5, 1115),
     "report": (23, 5775),

@@ -107,7 +107,7 @@ class LocalSource:
         """List the chosen files of a directory, and name the directories in it."""
         try:
             with os.scandir(location.folder) as content:
-                listed = [(one.name, one.is_dir()) for one in content]
+                listed = [(one.name, _is_folder(one)) for one in content]
         except OSError as error:
             raise ListingError(
                 f"{location.what}: {location.folder} cannot be listed ({error.strerror}); {location.remedy}"
@@ -132,6 +132,18 @@ class LocalSource:
     async def fetch(self, entry: Entry, part: Path) -> Verification:
         """Copy one file, or link to it; the checksum of what was read must be that of the copy."""
         return await asyncio.to_thread(_link if self._in_place else _copy, entry, part)
+
+
+def _is_folder(one: os.DirEntry[str]) -> bool:
+    """Return whether a name is a directory, or leads to one; a link to itself does not."""
+    try:
+        return one.is_dir()
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return False
+        raise ListingError(
+            f"{one.path}: cannot be looked up ({error.strerror}); make it readable, or remove it"
+        ) from error
 
 
 def _entry(file: Path, path: str, key: str) -> Entry:

@@ -52,6 +52,14 @@ def test_a_directory_that_cannot_be_listed_names_the_range_and_the_way_out(place
         entries(lost)
 
 
+def test_a_link_to_itself_is_named_where_it_is_chosen(place, tmp_path):
+    (tmp_path / "junk").symlink_to("junk")
+    assert len(entries(place)) == 3
+    (tmp_path / "loop.h5").symlink_to("loop.h5")
+    with pytest.raises(ListingError, match=r"loop\.h5: cannot be looked up"):
+        entries(place)
+
+
 def test_a_broken_link_is_an_error(place, tmp_path):
     (tmp_path / "a.h5").unlink()
     with pytest.raises(ListingError, match=r"link\.h5: cannot be looked up"):
