@@ -27,7 +27,7 @@ BUDGET = {
     "core": (12, 2775),
     "config": (8, 1745),
     "events": (12, 1980),
-    "campaign": (13, 2930),
+    "campaign": (13, 2935),
     "source": (28, 6980),
     "split": (14, 3575),
     "loading": (5, 1115),

@@ -16,6 +16,7 @@ from crpipe.campaign.records import (
     table_paths,
 )
 from crpipe.config.loading import Config, Tree, validate
+from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, DataError, LayoutError
 from crpipe.core.files import GIB, digest, free_bytes, read_json_if_any
 from crpipe.events.layout import Layout
@@ -103,6 +104,12 @@ class Campaign:
         if self.recorded is not None:  # a chain that is made of the receipts
             return frozenset()
         return replaced_links(self.chain, receipts, pretrained=bool(self.config.train.pretrained))
+
+    def receipt_to_evaluate(self, name: str) -> Path:
+        """Return the receipt of the checkpoint of a link that ``evaluate.checkpoint`` chooses."""
+        best = self.paths.best_receipt(name)
+        use_best = self.config.evaluate.checkpoint == "best" and is_present(best)
+        return best if use_best else self.paths.receipt(name)
 
     @property
     def layout(self) -> Layout:

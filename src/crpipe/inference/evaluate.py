@@ -215,9 +215,7 @@ def checkpoint_to_evaluate(campaign: Campaign, name: str, checkpoint: str) -> tu
     if checkpoint in ("best", "latest") and name:
         checkpoint = name if checkpoint == "latest" else f"{name}.best"
     if not checkpoint:
-        best = paths.best_receipt(name)
-        use_best = campaign.config.evaluate.checkpoint == "best" and is_present(best)
-        return name, name, best if use_best else paths.receipt(name)
+        return name, name, campaign.receipt_to_evaluate(name)
     path = find_checkpoint(checkpoint, paths, lambda: campaign.chain.names)
     label = path.stem
     is_receipt = path.suffix == ".json" and path.parent == paths.receipt("x").parent

@@ -10,7 +10,7 @@ import contextlib
 from typing import TYPE_CHECKING, TypeVar
 
 from crpipe.campaign.raw_files import read_manifest
-from crpipe.campaign.records import EvaluationRecord, Receipt
+from crpipe.campaign.records import BestReceipt, EvaluationRecord, Receipt
 from crpipe.campaign.split_record import KEY, SplitRecord
 from crpipe.core.causes import is_present
 from crpipe.core.errors import DataError
@@ -94,7 +94,9 @@ def _evaluated(campaign: Campaign) -> Iterator[Path]:
     paths = campaign.paths
     for name in campaign.chain.names:
         path = paths.evaluation(name) / "metrics.json"
-        evaluation, receipt = _read(EvaluationRecord, path), _read(Receipt, paths.receipt(name))
+        evaluation, judged = _read(EvaluationRecord, path), campaign.receipt_to_evaluate(name)
+        best = _read(BestReceipt, judged) if judged == paths.best_receipt(name) else None
+        receipt = best or _read(Receipt, paths.receipt(name))
         if evaluation is not None and receipt is not None and evaluation.checkpoint != receipt.sha256:
             yield path
 

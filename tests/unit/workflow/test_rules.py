@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from campaign_files import write_chain
 from crpipe.campaign.campaign import Campaign
+from crpipe.campaign.records import BestReceipt, EvaluationRecord, Receipt
 from crpipe.config.loading import load_config, read_tree
 from crpipe.core.errors import ConfigError
 from crpipe.core.paths import CONSOLIDATED
@@ -116,6 +117,23 @@ def test_what_follows_the_first_range_is_made_again_without_it(campaign):
     later = [campaign().paths.receipt(name) for name in (SECOND, THIRD, "outliers")]
     for change in ("ranges.first=1000", f"ranges.skip=[{FIRST}]"):
         assert outdated(campaign(change, "train.schedule.horizon_ranges=3")) == later
+
+
+def test_an_evaluation_follows_from_the_checkpoint_that_evaluate_checkpoint_chooses(campaign):
+    keys = ("train.monitor=loss", "train.validate_every=100")
+    last, best = campaign(*keys), campaign(*keys, "evaluate.checkpoint=best")
+    write_chain(last)
+    row = Receipt.read(last.paths.receipt(FIRST))
+    judged = last.paths.evaluation(FIRST) / "metrics.json"
+    judged.parent.mkdir(parents=True)
+    EvaluationRecord(checkpoint="b" * 64).write(judged)
+    assert outdated(last) == outdated(best) == [judged]
+    value = {"step": 1, "metric": "loss", "value": 0.5}
+    BestReceipt(range=FIRST, key=row.key, checkpoint="best.pt", sha256="b" * 64, **value).write(
+        best.paths.best_receipt(FIRST)
+    )
+    assert outdated(last) == [judged]
+    assert outdated(best) == []
 
 
 @pytest.mark.parametrize(
