@@ -137,7 +137,8 @@ def _list(config: Config, ranges: Sequence[Range], result: Listings, *, remote: 
         last = list(result.files)[-1]
         present = f"{counted(len(result.files), 'range')} found, up to {last}: "
         shorter = f"set ranges.last to {last.partition('-')[2].lstrip('0') or '0'} if that is all, or "
-        result.problems.append(present + ("" if last == str(ranges[-1]) else shorter) + "set ranges.skip")
+        shorter = "" if last == str(ranges[-1]) else shorter
+        result.problems.append(f"{present}{shorter}name the missing ones in ranges.skip")
 
 
 # One file of a source that is not on this machine.

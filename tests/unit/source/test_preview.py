@@ -98,7 +98,7 @@ def test_a_gap_before_the_last_range_is_not_said_to_end_the_source(configure, tr
     (tree / "0002000-0002999").mkdir()
     (tree / "0002000-0002999/a.bin").write_bytes(b"x" * 10)
     found = listed_now(configure(), "0000000-0000999", "0001000-0001999", "0002000-0002999")
-    assert found.problems[-1] == "2 ranges found, up to 0002000-0002999: set ranges.skip"
+    assert found.problems[-1] == "2 ranges found, up to 0002000-0002999: name the missing ones in ranges.skip"
 
 
 def test_a_local_source_has_a_time_limit(configure, tree, monkeypatch):
