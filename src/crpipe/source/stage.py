@@ -87,7 +87,7 @@ def _rules(campaign: Campaign, name: str) -> CopyRules:
     """Return what to do about bad files."""
     source = campaign.config.source
     again = f"rm {shlex.quote(str(campaign.paths.manifest(name)))}; crpipe list {name}"
-    remedy = f"restore it, or list the range again once nothing writes to it: {again}"
+    remedy = f"restore what is damaged or gone, then list the range again once nothing writes to it: {again}"
     first = _first_copy_check(campaign)
     return CopyRules(f"range {name}", remedy, source.on_bad_file, source.max_quarantined, first)
 
