@@ -145,7 +145,7 @@ def _differences(evaluation: Evaluation, row: MetricRow) -> list[Part]:
     if row.better == "near" and row.ideal is not None:
         value, known = row.numbers[MODEL]
         one = difference(value - row.ideal, _or_nan(known), tolerance=limit, two_sided=True)
-        return [("", f"{measured(one.value, known)}{unit} from the ideal {row.ideal:g}", one)]
+        return [("", f"{measured(one.value, known)}{unit} away from the ideal {row.ideal:g}", one)]
     return []
 
 
