@@ -47,7 +47,7 @@ FUZZ_CASES ?= 5000
 FUZZ_SEED ?= 1
 SOAK_STEPS ?= 20000
 NIGHTLY := fuzz test-damages test-numerics test-kills test-faults test-file-systems test-small test-slurm test-htcondor soak audit \
-	test-physics
+	test-physics test-benchmarks
 PEERS ?=
 GPU_OPTIONS ?=
 KILLS ?= 200
@@ -162,6 +162,10 @@ test-physics: $(READY) .venv-showers/.installed
 	$(PYTHON) -m venv .venv-showers
 	.venv-showers/bin/pip install -q corsikaio==0.6.1 km3net_testdata==0.4.31 numpy==2.4.6
 	touch $@
+
+# Each benchmark in its smallest form: that it runs at all.
+test-benchmarks: $(READY)
+	$(BIN)/python -m pytest -s -q tests/nightly/test_benchmarks.py
 
 test-clean-install:
 	PYTHON="$(PYTHON)" TORCH="$(TORCH)" workflow/scripts/test-clean-install

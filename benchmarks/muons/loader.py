@@ -109,7 +109,9 @@ def loader(
     clone = run.peer(PEER)
     written = generate(events)
     part = written.part(0, few)
-    names = [name for name in READERS if name == OWN or (name.startswith(only) and present(name, clone))]
+    names = [
+        name for name in READERS if name == OWN or (name.startswith(tuple(only)) and present(name, clone))
+    ]
     ways = {}
     for name in names:
         reader = READERS[name]

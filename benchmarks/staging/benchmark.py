@@ -93,7 +93,7 @@ class Contest:
     def curl(self, out: Path) -> int:
         """Copy all files with curl, in parallel, straight from the data server."""
         config = self.scratch / "curl.config"
-        server = self.federation.topology.caches[0]
+        server = self.federation.topology.origin
         lines = [
             f'header = "Authorization: Bearer {self.token}"',
             f'cacert = "{os.environ["SSL_CERT_FILE"]}"',
@@ -133,6 +133,8 @@ class Contest:
             "uri": self.federation.uri(f"/icecube/wipac/{self.kind}/{{range}}/*.parquet"),
             "token_file": str(token_file),
             "concurrency": self.concurrency,
+            "reader": "crpipe.workloads.muons.reading.parquet:Bundles",  # to list the range
+            "on_bad_file": "quarantine",  # the files are only copied, never read
         }
         config = validate({"results": str(out), "ranges": {"last": 999}, "source": source})
         manifest = config.paths().manifest(str(NAME))

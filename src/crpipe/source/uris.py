@@ -7,7 +7,7 @@ import enum
 import fnmatch
 import re
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote, unquote, urlsplit
@@ -93,6 +93,7 @@ def host_and_path(uri: str, key: str = "source.uri") -> tuple[str, str]:
     return host, "/" + unquote(path)
 
 
+@lru_cache  # asked several times for each file, and the hosts are few
 def _host_name(scheme: str, host: str, key: str) -> str:
     """Return the name in ``host:port``, of a bucket all; raise ConfigError for a password or what is none."""
     if scheme in WRITABLE:

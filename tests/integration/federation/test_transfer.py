@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,7 @@ from misbehaviours import status
 pytestmark = pytest.mark.federation
 FILE = "part-0003.parquet"
 HUGE = 200_000_000
+REPOSITORY = Path(__file__).parents[3]
 
 
 def test_a_range_arrives_whole_and_verified(campaign):
@@ -180,3 +182,9 @@ def test_two_jobs_started_at_once_copy_every_file_once(campaign, misbehaving):
 def stage_at(start, campaign):
     start.wait()
     campaign.stage()
+
+
+def test_the_benchmark_of_staging_runs():
+    words = [sys.executable, "-m", "benchmarks", "staging", "--smallest"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=REPOSITORY)
+    assert "crpipe, checksums" in done.stdout, done.stdout + done.stderr

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from crpipe.source.pelican.director import Namespace, SingleHost
 
 DENIED = {401, 403}
+SMALL = 1 << 23  # bytes of a file whose checksum a server computes before it sends it, without a long pause
 LOOKS = 2  # times that all servers are asked for a file before it is believed that none has it
 WANTED = "crc32c,adler32;q=0.8,md5;q=0.5"
 _TIME = "%Y-%m-%d %H:%M:%S"
@@ -37,10 +38,10 @@ _RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)")
 
 
 class Renewed(TemporaryFailure):
-    """The token was replaced while it was in use: try again at once; the try does not count."""
+    """The next request is another one, with a new token or less asked: at once, the try does not count."""
 
-    def __init__(self) -> None:
-        super().__init__("the token was replaced", Failure.PROGRESS_MADE)
+    def __init__(self, reason: str = "the token was replaced") -> None:
+        super().__init__(reason, Failure.PROGRESS_MADE)
 
 
 class _DownloadVersion:
@@ -87,6 +88,7 @@ class Transfer:
         self._missing: defaultdict[str, set[str]] = defaultdict(set)  # servers without the file, by path
         self._absent: Counter[str] = Counter()  # times that no server had a file, by path
         self._begun: dict[str, _DownloadVersion] = {}  # copies that are not finished, by path
+        self._silent: set[str] = set()  # servers that name no checksum with the bytes of a file
 
     async def fetch(self, entry: Entry, part: Path) -> Verification:
         """Make one try to copy and verify a file; what arrived stays in ``part`` for the next try.
@@ -97,12 +99,17 @@ class Transfer:
         space = await self._federation.namespace(path)
         server = await self._server(space, entry.uri)
         token = self._tokens.current() if space.guarded else None
-        asking = asyncio.create_task(self._checksum(entry, space, server, token))
+        copied: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
+        if not self._names_beside(entry, space, server):
+            _set(copied, None)
+        asking = asyncio.create_task(self._checksum(entry, space, server, token, copied))
         algorithm = entry.listed.algorithm if entry.listed else self._algorithm
         try:
             with await self._steps.do(lambda: PartialFile(part, entry.size or 0, algorithm)) as copy:
+                if copy.kept:
+                    _set(copied, None)
                 with self._avoiding(space, server, path):
-                    await self._copy(entry, copy, space, server, token)
+                    await self._copy(entry, copy, space, server, token, copied)
                 named = await asking
                 with self._avoiding(space, server, path):
                     proof = await self._verify(entry, copy, space, server, named)
@@ -187,10 +194,17 @@ class Transfer:
             raise
 
     async def _copy(
-        self, entry: Entry, copy: PartialFile, space: Namespace, server: str, token: Token | None
+        self,
+        entry: Entry,
+        copy: PartialFile,
+        space: Namespace,
+        server: str,
+        token: Token | None,
+        copied: asyncio.Future[Answer | None],
     ) -> None:
+        """Get what is missing; ``copied``, if nothing is set, takes the answer, asked for a checksum."""
         path = host_and_path(entry.uri)[1]
-        headers = authorization(token)
+        headers = authorization(token) | ({} if copied.done() else {"Want-Digest": WANTED})
         if copy.kept:
             await asyncio.to_thread(copy.read_back)
             if copy.kept == copy.size:
@@ -200,9 +214,14 @@ class Transfer:
             headers |= self._begun[path].if_range(server) if path in self._begun else {}
 
         def receive(answer: Answer) -> Callable[[bytes], None]:
+            if not copied.done() and answer.status != 200:  # noqa: PLR2004
+                # XRootD answers 500 to whom may not read a file, where it is asked for the checksum, too.
+                self._silent.add(server)
+                raise Renewed(f"{server}: answers {answer.status} when also asked for a checksum")
             self._check_status(entry, answer, space, server, token)
             _check_time(entry, answer, space)
             take = _taker(answer, copy, server)
+            _set(copied, answer)
             if not copy.position:
                 self._begun[path] = _DownloadVersion(server, answer)
             elif path in self._begun:
@@ -301,23 +320,45 @@ class Transfer:
             raise TemporaryFailure(f"{server}: answers {answer.status}", Failure.PROGRESS_MADE)
         raise refusal(uri, answer, space, token)
 
+    def _names_beside(self, entry: Entry, space: Namespace, server: str) -> bool:
+        """Return whether the answer that brings a file may also name its checksum: a request less.
+
+        Not that of a large file, for whose checksum a server reads it before it sends the first byte.
+        """
+        small = (entry.size or 0) <= SMALL
+        return (
+            small and not entry.listed and server not in self._silent and not self._witnesses(space, server)
+        )
+
     async def _checksum(
-        self, entry: Entry, space: Namespace, server: str, token: Token | None
+        self,
+        entry: Entry,
+        space: Namespace,
+        server: str,
+        token: Token | None,
+        copied: asyncio.Future[Answer | None] | None = None,
     ) -> Named | None:
         """Ask the origin (or another cache), then the server itself, for a checksum; None where none has one.
 
-        A cache that keeps an old file names the checksum of the old bytes. What a list has is not asked.
+        A cache that keeps an old file names the checksum of the old bytes. What a list has is not asked, nor
+        the server if it named it in ``copied``.
         """
         if entry.listed:
             return entry.listed.algorithm, entry.listed.value, entry.listed.where
         path = host_and_path(entry.uri)[1]
+        answer = await copied if copied else None
+        if answer and not checksums.parse(answer.header("Digest")):
+            self._silent.add(server)
+            answer = None
 
         async def ask(server: str) -> Answer:
+            if answer:
+                return answer
             headers = authorization(token) | {"Want-Digest": WANTED}
-            answer = await self._downloads.head(_url(server, path), headers)
-            if answer.status in DENIED and token and self._tokens.reload(token):
+            said = await self._downloads.head(_url(server, path), headers)
+            if said.status in DENIED and token and self._tokens.reload(token):
                 raise Renewed
-            return answer
+            return said
 
         return await self._checksums.ask([*self._witnesses(space, server), server], path, ask)
 
@@ -332,6 +373,11 @@ class Transfer:
             return await self._downloads.head(_url(server, path), headers)
         except DownloadError as error:
             raise TemporaryFailure(f"{server}: {error}", Failure.SERVER_BUSY) from error
+
+
+def _set(answer: asyncio.Future[Answer | None], value: Answer | None) -> None:
+    if not answer.done():
+        answer.set_result(value)
 
 
 def try_with_token(uri: str, status: int, space: Namespace, tokens: Tokens) -> None:

@@ -57,11 +57,12 @@ def _entries(tree: ET.Element, folder: str) -> Iterator[Listed]:
         parent, _, name = path.rpartition("/")
         if parent != folder or name in {".", ".."}:
             raise ValueError(f"the listing of {folder} holds {path!r}, which is not in it")
+        texts = {each.tag: each.text for each in reversed(list(response.iter()))}  # the first of each tag
         yield Listed(
             name,
-            _size(response.findtext(f".//{_DAV}getcontentlength"), name),
-            when(response.findtext(f".//{_DAV}getlastmodified")),
-            response.find(f".//{_DAV}collection") is not None,
+            _size(texts.get(f"{_DAV}getcontentlength"), name),
+            when(texts.get(f"{_DAV}getlastmodified")),
+            f"{_DAV}collection" in texts,
         )
 
 

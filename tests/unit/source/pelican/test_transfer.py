@@ -69,6 +69,49 @@ def test_a_checksum_that_the_server_names_is_compared(tmp_path):
     assert not (tmp_path / "other").exists()
 
 
+def test_a_small_file_and_its_checksum_come_in_one_request(tmp_path, monkeypatch):
+    downloads = FakeDownloads(answer(Content_Length=len(CONTENT), Digest=GOOD))
+    assert fetched(tmp_path / "part", downloads).verified == "source-checksum"
+    assert [verb for verb, _, _ in downloads.asked] == ["GET"]
+    wrong = FakeDownloads(answer(Content_Length=len(CONTENT), Digest="adler32=00000001"))
+    with pytest.raises(TemporaryFailure, match="bytes were changed on the way"):
+        fetched(tmp_path / "other", wrong)
+    # A server reads a file for its checksum: of a large one nothing would come for long.
+    monkeypatch.setattr("crpipe.source.pelican.transfer.SMALL", len(CONTENT) - 1)
+    downloads = FakeDownloads(head=answer(Digest=GOOD))
+    fetched(tmp_path / "large", downloads)
+    asked = {verb: "Want-Digest" in headers for verb, _, headers in downloads.asked}
+    assert asked == {"GET": False, "HEAD": True}
+
+
+def test_a_server_that_names_no_checksum_beside_a_file_is_asked_so_once(tmp_path):
+    downloads = FakeDownloads(head=answer(Digest=GOOD))
+
+    async def copies():
+        transfer = Transfer(FakeDirector(), downloads, AdaptiveDiskCalls(), tokens=None)
+        return [await transfer.fetch(ENTRY, tmp_path / name) for name in "ab"]
+
+    assert {proof.verified for proof in asyncio.run(copies())} == {"source-checksum"}
+    assert ["Want-Digest" in headers for verb, _, headers in downloads.asked if verb == "GET"] == [
+        True,
+        False,
+    ]
+
+
+def test_a_server_that_refuses_both_at_once_is_asked_for_one_after_the_other(tmp_path):
+    downloads = FakeDownloads(answer(500), head=answer(Digest=GOOD))
+
+    async def tries():
+        transfer = Transfer(FakeDirector(), downloads, AdaptiveDiskCalls(), tokens=None)
+        with pytest.raises(TemporaryFailure, match="when also asked for a checksum") as refused:
+            await transfer.fetch(ENTRY, tmp_path / "part")
+        assert refused.value.kind is Failure.PROGRESS_MADE  # it does not count
+        downloads.get_answer = answer(Content_Length=len(CONTENT))
+        return await transfer.fetch(ENTRY, tmp_path / "part")
+
+    assert asyncio.run(tries()).verified == "source-checksum"
+
+
 def test_an_unfinished_copy_goes_on_where_it_stopped(tmp_path):
     part = tmp_path / "part"
     part.write_bytes(CONTENT[:400])
