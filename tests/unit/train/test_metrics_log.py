@@ -53,6 +53,28 @@ def test_a_scalar_is_described_with_its_first_value(tmp_path):
     assert set(texts[3:]) == {""}
 
 
+def test_what_is_written_is_what_torch_writes(tmp_path):
+    from torch.utils.tensorboard import summary
+
+    numbers = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
+    lopsided = np.concatenate([[-9.0], numbers.ravel(), [7.0]])
+    keys, metrics = {"a": 1, "b": 0.5, "c": "x", "d": True}, {"loss": 0.1, "auc": 0.6}
+    with contextlib.closing(EventFile(tmp_path, "000000.r", 0)) as file:
+        file.scalars(1, 0.0, {"loss": 0.25})
+        file.scalars(2, 0.0, {"loss": 0.5})
+        for values in (numbers, lopsided, np.ones(1)):
+            file.histogram(3, 0.0, "weights", values)
+        file.text(4, 0.0, "card", "*what*")
+        file.hyper_parameters(5, keys, metrics)
+    written = [Event.FromString(record[12:-4]) for record in _records(file.path)][2:]  # version, description
+    assert [event.summary for event in written] == [
+        summary.scalar("loss", 0.5),
+        *(summary.histogram("weights", values, bins=64) for values in (numbers, lopsided, np.ones(1))),
+        summary.text("card", "*what*"),
+        *summary.hparams(keys, metrics),
+    ]
+
+
 @pytest.mark.parametrize(("cut", "zeros"), [(3, 0), (0, 160), (3, 3), (20, 20), (40, 200)])
 def test_a_record_that_a_crash_cut_or_a_power_failure_left_as_zeros_is_no_event(tmp_path, cut, zeros):
     write_events(tmp_path, 0, [10, 20])

@@ -11,8 +11,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch._dynamo.utils import counters as dynamo
-from torch._inductor.utils import fresh_cache
 
 from crpipe.core.errors import DeviceMemoryError, TrainError
 from crpipe.core.journal import Journal
@@ -195,6 +193,8 @@ class Own(nn.Module):
 
 @pytest.mark.parametrize("child", [Own(), nn.Sequential(nn.Linear(3, 4), nn.SiLU()), nn.Linear(3, 1)])
 def test_every_kind_of_module_is_compiled_and_takes_any_number_of_rows(child):
+    from torch._dynamo.utils import counters as dynamo  # takes a second
+
     before = dynamo["stats"]["unique_graphs"]
     model = nn.ModuleDict({"child": child})
     assert compile_modules(model, lambda: model["child"](torch.ones(5, 3)), print)
@@ -247,6 +247,7 @@ def test_what_is_no_whole_graph_runs_eager_only_where_that_is_asked_for(mode, co
 def test_without_a_compiler_training_runs_eager_with_one_warning(tmp_path, monkeypatch):
     """Where torch finds no C++ compiler (on a GPU: no Triton) the first loss is that of an eager run."""
     import torch._inductor.config as inductor
+    from torch._inductor.utils import fresh_cache
 
     monkeypatch.setattr(inductor.cpp, "cxx", (str(tmp_path / "no-compiler"),))
     torch._dynamo.reset()
