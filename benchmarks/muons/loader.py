@@ -56,6 +56,9 @@ OWN = "crpipe"
 READERS = {
     "memcpy of arrays": Reader("no", "npy", readers.write_npy, readers.copy_arrays, all=True),
     OWN: Reader("yes", "shards", readers.write_shard, readers.read_crpipe, all=True),
+    "pyarrow, the same row groups": Reader(
+        "no", "shards", readers.write_shard, readers.read_row_groups, all=True
+    ),
     "earlier system, batch reader": Reader("no", "raw", readers.write_raw, readers.read_cr_muons, PEER),
     "earlier system, HF reader": Reader(
         "no", "raw", readers.write_raw, partial(readers.read_cr_muons, per_event=True), PEER

@@ -76,6 +76,7 @@ def muons():
     """Outliers, validation, a monitor, two passes."""
     settings = yaml.safe_load((ROOT / "tests" / "integration" / "tiny.yaml").read_text())
     settings["ranges"]["last"] = 3
+    del settings["evaluate"]["formats"]
     settings["train"] |= {"passes": 2, "passes_per_link": 2, "validate_every": 4, "monitor": "critic/loss"}
     settings["split"] |= {"test_fraction": 0.1, "histograms": {"energy_gev": [1e4, 1e7, 6]}}
     return settings
@@ -132,7 +133,11 @@ def outside():
     write_files("raw", 4)
     for path in Path("raw").iterdir():
         os.utime(path, (1.7e9, 1.7e9))
-    return HITS | {"run": "tiny", "train": HITS["train"] | {"passes_per_link": 2}}
+    training, evaluation = (
+        HITS["train"] | {"passes_per_link": 2},
+        HITS["evaluate"] | {"formats": ["png", "pdf"]},
+    )
+    return HITS | {"run": "tiny", "train": training, "evaluate": evaluation}
 
 
 CAMPAIGNS = {each.__name__: each for each in (muons, muons_hdf5, direction, xenon, outside)}

@@ -57,7 +57,7 @@ SETTINGS = {
         "max_doms": 32,
         "rotate": True,
     },
-    "evaluate": {"events": 200, "batch_events": 50},
+    "evaluate": {"events": 200, "batch_events": 50, "formats": []},
     "resources": {job: {"cpus": 1, "mem_mb": 1000} for job in ("stage", "split", "train", "evaluate")},
 }
 

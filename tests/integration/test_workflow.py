@@ -45,7 +45,7 @@ def test_one_command_makes_everything_and_nothing_is_left_behind(finished):
     assert made
     for path in (finished.run / "figures" / "losses.svg", *made):
         assert "run tiny, outliers, step " in path.read_text()
-        assert all(path.with_suffix(suffix).stat().st_size for suffix in (".png", ".pdf", ".csv"))
+        assert path.with_suffix(".csv").stat().st_size
     left = {path.name for path in (finished.results / "staged").rglob("*") if path.is_file()}
     assert left == {"lease"}  # of each range: it counts who held it
     assert not list(finished.folder.rglob("*.part"))

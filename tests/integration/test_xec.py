@@ -68,7 +68,7 @@ SETTINGS = {
         "tasks": {"energy": {"loss": "gaussian_nll"}, "position": {}, "time": {}, "angle": {}},
         "reweight": ["energy_gev"],
     },
-    "evaluate": {"events": 200, "batch_events": 50},
+    "evaluate": {"events": 200, "batch_events": 50, "formats": []},
     "resources": {job: {"cpus": 1, "mem_mb": 1000} for job in ("stage", "split", "train", "evaluate")},
 }
 

@@ -28,7 +28,7 @@ COMMON = {
         "threads": 1,
         "device": "cpu",
     },
-    "evaluate": {"events": 100, "batch_events": 20},
+    "evaluate": {"events": 100, "batch_events": 20, "formats": []},
     "resources": {job: {"cpus": 1, "mem_mb": 1000} for job in ("stage", "split", "train", "evaluate")},
 }
 HITS = {

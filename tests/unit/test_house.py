@@ -31,7 +31,7 @@ BUDGET = {
     "source": (28, 7025),
     "split": (14, 3575),
     "loading": (5, 1115),
-    "report": (23, 5775),
+    "report": (23, 5780),
     "train": (22, 4920),
     "inference": (15, 3275),
     "statistics": (6, 910),

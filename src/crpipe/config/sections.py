@@ -477,3 +477,6 @@ class EvaluateSection(Section):
     checkpoint: Literal["latest", "best"] = key(
         "latest", "which checkpoint of a link the workflow evaluates: the last, or that of train.monitor"
     )
+    formats: tuple[Literal["png", "pdf"], ...] = key(
+        ("png", "pdf"), "formats of its figures besides SVG and CSV; each takes time"
+    )

@@ -244,6 +244,8 @@ def _settings(config: Config, ranges: Sequence[str]) -> dict[str, Any]:
     if config.evaluate.fresh_groups:  # younger than results that were made without it
         settings["fresh_groups"] = config.evaluate.fresh_groups
         del settings["events"]
+    if config.evaluate.formats != type(config.evaluate)().formats:  # as young
+        settings["formats"] = config.evaluate.formats
     as_recorded: dict[str, Any] = json.loads(json.dumps(settings, default=str))
     return as_recorded
 
@@ -290,7 +292,9 @@ def _scores(evaluation: _Evaluation, compared: _Compared) -> dict[str, Measureme
         kind, other = floor
         with figures_of(FigureContext(formats=())):
             scores[kind] = _score(trained, other, folder / kind)
-    with figures_of(FigureContext(about, floor=scores[floor[0]].numbers if floor else {})):
+    numbers = scores[floor[0]].numbers if floor else {}
+    formats = [f".{each}" for each in ("svg", "csv", *campaign.config.evaluate.formats)]
+    with figures_of(FigureContext(about, tuple(formats), numbers)):
         values = _score(trained, compared, folder)
         if isinstance(trained.workload, ShowsEvents):
             pair, weight = (compared.truth, compared.prediction), campaign.layout.weight

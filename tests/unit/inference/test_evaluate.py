@@ -18,6 +18,7 @@ from crpipe.core.paths import EVALUATED, OUTLIERS
 from crpipe.core.text import NullProgress
 from crpipe.events.batch import Events, concatenate
 from crpipe.inference.evaluate import JoinedBlocks, checkpoint_to_evaluate, evaluate_link
+from crpipe.report.figure_style import new_figure, save
 from crpipe.report.posterior import ROWS, read_rows, render_posteriors
 from told import Told
 from toy import RANGES, make_events, toy_config, write_shards
@@ -89,6 +90,21 @@ def test_numbers_are_written_with_their_declarations(prepared):
         "is not finite"
     )
     assert {path.name for path in folder.glob("[!.]*")} == {"metrics.json", "predictions.parquet"}
+
+
+def test_figures_have_the_formats_that_are_asked_for(prepared, monkeypatch):
+    numbers_of = Counting.score
+
+    def score(self, truth, prediction, folder):
+        save(new_figure(1.0), folder / "speed.svg")
+        return numbers_of(self, truth, prediction, folder)
+
+    campaign = prepared(evaluate={"formats": ["png"]})
+    folder = campaign.paths.evaluation(SECOND)
+    folder.mkdir(parents=True)
+    (folder / "speed.pdf").touch()  # of an earlier evaluation
+    monkeypatch.setattr(Counting, "score", score)
+    assert {path.suffix for path in evaluate(campaign).glob("speed.*")} == {".svg", ".png", ".csv"}
 
 
 def test_tensorboard_shows_the_titles(prepared):
