@@ -9,6 +9,16 @@ _DISK = 74  # as crpipe.core.errors has it
 _INTERRUPTED = 130  # as a shell reports a program that SIGINT ended
 
 
+def open_streams() -> None:
+    """Open what was closed of standard input, output and error: else a file gets its number, and its text."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:  # noqa: PLR2004 - the last of the three
+        os.set_inheritable(number, True)
+    os.close(number)
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115 - open to the end, as the two below
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+
+
 def use_utf8() -> None:
     """Start this command again in Python's UTF-8 mode where the locale has another encoding.
 
@@ -31,6 +41,7 @@ def name_user() -> None:
 
 def main() -> None:
     """Run the command line; Ctrl-C while its libraries are imported ends it in silence."""
+    open_streams()
     use_utf8()
     name_user()
     try:

@@ -367,3 +367,13 @@ def test_a_user_whom_a_container_does_not_know_has_a_name_and_a_home(monkeypatch
     monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)
     name_user()
     assert (os.environ["LOGNAME"], os.environ["HOME"]) == ("4000000000", "/")
+
+
+def test_closed_input_and_output_are_no_error():
+    """As cron, a daemon or `>&-` leave them: a file that is opened must not get the number of one of them."""
+    code = (
+        "import os, sys; from crpipe.__main__ import open_streams; open_streams(); "
+        "print(sys.stdout.isatty(), file=sys.stderr); sys.exit(os.open('/', os.O_RDONLY))"
+    )
+    closed = ["sh", "-c", 'exec "$0" -c "$1" <&- >&- 2>&-', sys.executable, code]
+    assert subprocess.run(closed, check=False).returncode == 3
