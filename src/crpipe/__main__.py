@@ -1,6 +1,7 @@
 """`python -m crpipe` is `crpipe`: what torchrun starts."""
 
 import gc
+import io
 import os
 import pwd
 import sys
@@ -17,6 +18,8 @@ def open_streams() -> None:
     sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115 - open to the end, as the two below
     sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="replace")  # PYTHONIOENCODING may lack the sign for half of a bar
 
 
 def use_utf8() -> None:

@@ -377,3 +377,10 @@ def test_closed_input_and_output_are_no_error():
     )
     closed = ["sh", "-c", 'exec "$0" -c "$1" <&- >&- 2>&-', sys.executable, code]
     assert subprocess.run(closed, check=False).returncode == 3
+
+
+def test_signs_that_the_output_s_encoding_lacks_are_replaced():
+    code = "from crpipe.__main__ import open_streams; open_streams(); print('half a bar: \u2588')"
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=False)
+    assert done.stdout == b"half a bar: ?\n"
