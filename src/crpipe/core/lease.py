@@ -73,7 +73,7 @@ def mount_of(path: Path, mounts: Path = _MOUNTS) -> Mount | None:
     while not path.exists() and path != path.parent:
         path = path.parent
     try:
-        rows = mounts.read_text(errors="replace").splitlines()
+        rows = os.fsdecode(mounts.read_bytes()).split("\n")
     except OSError:
         return None
     real, deepest = path.resolve(), None
@@ -95,7 +95,8 @@ def _parse_mount(row: str) -> Mount | None:
     before, after = left.split(" "), right.split(" ")
     if len(before) < 6 or len(after) < 3:  # noqa: PLR2004 - the fields of proc(5)
         return None
-    folder = before[4].encode().decode("unicode_escape")  # a space is written \040
+    # A space is written \040; all bytes but a few are written as they are.
+    folder = os.fsdecode(os.fsencode(before[4]).decode("unicode_escape").encode("latin-1"))
     return Mount(folder, after[0], (*before[5].split(","), *after[2].split(",")))
 
 

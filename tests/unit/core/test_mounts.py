@@ -5,7 +5,7 @@ from crpipe.core.lease import Mount, mount_of
 MOUNTS = """\
 22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw
 31 22 0:40 / {place} rw,noatime shared:1 - nfs4 server:/x rw,vers=4.2,local_lock=none
-32 31 0:41 / {place}/deep\\040er rw,noatime - lustre 10.0.0.1@tcp:/fs rw,localflock,lazystatfs
+32 31 0:41 / {place}/tiefer\\040Ø rw,noatime - lustre 10.0.0.1@tcp:/fs rw,localflock,lazystatfs
 """
 
 
@@ -18,10 +18,10 @@ def mounts(tmp_path):
 
 @pytest.mark.parametrize(
     ("below", "kind"),
-    [("other", "ext4"), ("data/a/b", "nfs4"), ("data/deep er/x", "lustre"), ("database", "ext4")],
+    [("other", "ext4"), ("data/a/b", "nfs4"), ("data/tiefer Ø/x", "lustre"), ("database", "ext4")],
 )
 def test_the_innermost_mount_counts_also_for_what_does_not_exist_yet(tmp_path, mounts, below, kind):
-    (tmp_path / "data" / "deep er").mkdir(parents=True)
+    (tmp_path / "data" / "tiefer Ø").mkdir(parents=True)
     assert mount_of(tmp_path / below, mounts).kind == kind
 
 
