@@ -232,6 +232,8 @@ def _refused(error: BaseException, number: int, path: Path | str | None) -> Mach
     where = (os.fsdecode(named) if isinstance(named, str | bytes) else named) or path
     if isinstance(where, str | Path) and os.path.islink(where):  # noqa: PTH114 - never raises
         where = os.path.realpath(where)  # a raw file that is read in place
+    if isinstance(where, str | Path) and number == errno.EACCES:
+        where = _closed(Path(where))
     meaning = meaning_of(number)
     cause = "" if number in _PLAIN else f"{os.strerror(number)} ({errno.errorcode.get(number, number)}): "
     kind = HostMemoryError if number == errno.ENOMEM else _CLASSES[meaning.when]
@@ -239,6 +241,18 @@ def _refused(error: BaseException, number: int, path: Path | str | None) -> Mach
         f"{where or _SOMEWHERE}: {_WHAT.get(number, 'cannot read or write')}: {cause}{meaning.text}, "
         "then run the same command again"
     )
+
+
+def _closed(path: Path) -> Path:
+    """Return what has to be opened for a path: the directory that refuses it, or the path itself."""
+
+    def refuses(each: Path, access: int) -> bool:
+        return os.path.lexists(each) and not os.access(each, access)
+
+    for folder in reversed(path.parents):
+        if refuses(folder, os.X_OK):
+            return folder
+    return path.parent if refuses(path.parent, os.W_OK) and not refuses(path, os.R_OK) else path
 
 
 class MachineWatch:

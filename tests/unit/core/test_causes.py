@@ -253,3 +253,24 @@ def test_a_directory_that_may_not_be_listed_is_no_error(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "open", denied)
     assert not is_present(tmp_path / "a")
+
+
+@pytest.mark.parametrize(
+    ("file", "closed", "named"),
+    [
+        ("results/m/layout.json", {("results", os.X_OK)}, "results"),  # of another user with umask 077
+        ("runs/m/.report.html.part", {("runs/m", os.W_OK)}, "runs/m"),  # not there: no chmod could find it
+        ("runs/m/journal.jsonl", {("runs/m/journal.jsonl", os.R_OK)}, "runs/m/journal.jsonl"),
+        ("runs/m/journal.jsonl", {("runs/m/journal.jsonl", os.W_OK)}, "runs/m/journal.jsonl"),
+        ("runs/m/journal.jsonl", {("runs/m", os.W_OK)}, "runs/m"),  # where it cannot be replaced
+    ],
+)
+def test_a_refused_path_is_named_by_what_its_owner_has_to_open(tmp_path, monkeypatch, file, closed, named):
+    monkeypatch.chdir(tmp_path)
+    Path("results").mkdir()
+    Path("runs/m").mkdir(parents=True)
+    Path("runs/m/journal.jsonl").touch()
+    monkeypatch.setattr(os, "access", lambda path, mode: (str(path), mode) not in closed)
+    assert str(machine_error(raised(errno.EACCES, file))).startswith(
+        f"{named}: cannot read or write: permission"
+    )
