@@ -113,7 +113,7 @@ def facts_of(path: Path, rows: int, choice: ReaderChoice | None) -> FileFacts:
 
 def _first_file(folder: Path) -> str:
     some = islice((each for each in folder.rglob("*") if each.is_file()), _MOST_NAMES)
-    first = min(some, key=lambda each: (len(each.parts), each), default=None)
+    first = min(some, key=lambda each: (each.suffix != ".parquet", len(each.parts), each), default=None)
     return f": crpipe inspect {shlex.quote(str(first))}" if first else " (it holds none)"
 
 
