@@ -37,7 +37,7 @@ def deleted_receipt(run: Path, link: str, key: str) -> Receipt | None:
 
 def describe_deleted(checkpoint: Path) -> str:
     """Describe that a missing checkpoint was deleted on purpose, and what to use; empty when it was not."""
-    run = checkpoint.parents[2]  # runs/<run>/store/<link>/<checkpoint>
+    run = checkpoint.parent.parent.parent  # runs/<run>/store/<link>/<checkpoint>
     row = read_deleted(run / DELETED_CHECKPOINTS).get(checkpoint.parent.name)
     if row is None or row.receipt.checkpoint != checkpoint.name:
         return ""

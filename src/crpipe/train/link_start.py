@@ -77,11 +77,6 @@ def find_source(init_from: str) -> Saved:
     path = checkpoint_file(named)
     if not is_plain(path):
         raise CheckpointError(f"{_KEY}: {path}, to which {named} points, does not exist; restore it")
-    if not _HASHED.search(path.stem):
-        raise CheckpointError(
-            f"{_KEY}: {path} has no hash in its name, so it cannot be checked; give it back the name that "
-            "training wrote it under (checkpoint-<key>-<hash>.pt)"
-        )
     return verified(path)
 
 
@@ -93,6 +88,11 @@ def verified(path: Path) -> Saved:
         if not _remedy(path):
             raise CheckpointError(f"{path}: missing; {_RESTORE}")
         expect(path, _receipt_of(path), _remedy(path).removeprefix("; "))
+    if not _HASHED.search(path.stem):
+        raise CheckpointError(
+            f"{path}: has no hash in its name, so it cannot be checked; give it back the name that "
+            "training wrote it under (checkpoint-<key>-<hash>.pt)"
+        )
     named = path.stem.rpartition("-")[2]
     full = sha256(path)
     if full[:HASH_DIGITS] != named:

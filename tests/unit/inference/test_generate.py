@@ -320,6 +320,10 @@ def test_bad_input_is_told_with_place_and_reason(checkpoint, flat, tmp_path, col
         run(checkpoint, bare, tmp_path / "out.parquet")
     with pytest.raises(FormatError, match=r"missing.parquet: missing; name existing files with --in"):
         run(checkpoint, tmp_path / "missing.parquet", tmp_path / "out.parquet")
+    for name, said in (("none.pt", r"^none.pt: missing; "), (f"{tmp_path}/flat.pt", "no hash in its name")):
+        (tmp_path / "flat.pt").write_bytes(checkpoint.read_bytes())
+        with pytest.raises(CheckpointError, match=said):
+            run(type(flat)(name), flat, tmp_path / "out.parquet", trained=checkpoint)
     checkpoint_copy = tmp_path / checkpoint.name
     checkpoint_copy.write_bytes(checkpoint.read_bytes()[:-5])
     with pytest.raises(CheckpointError, match="damaged"):
