@@ -102,7 +102,7 @@ class TrainedModel:
         if not isinstance(workload, Generates):
             raise ConfigError(f"{self.path}: {self.workload} generates no events; use model.predict")
         how, table = str(multiplicity), _record_batch(rows)
-        in_table = how not in (PREDICTED, COLUMN) and not how.isdigit()
+        in_table = how not in (PREDICTED, COLUMN) and not how.isdecimal()
         if in_table and how not in table.schema.names:
             raise ConfigError(
                 f"multiplicity {how}: expected {PREDICTED}, {COLUMN}, a number or a column of the rows"

@@ -75,7 +75,7 @@ def predict(
     out: Annotated[Path, typer.Option(readable=False, help="table to write: .parquet, .csv or .root")],
     more: MoreInputs = None,
     device: DeviceOption = "auto",
-    seed: Annotated[int, typer.Option(help="seed of everything random")] = 1,
+    seed: Annotated[int, typer.Option(help="seed of everything random", min=0)] = 1,
     table: Annotated[
         list[str] | None,
         typer.Option(
@@ -163,7 +163,7 @@ def generate(
         str, typer.Option(help="predicted, a number, column, or a column's name")
     ] = "predicted",
     cap: Annotated[int, typer.Option(help="most items in one event")] = 10_000_000,
-    seed: Annotated[int, typer.Option(help="seed of the generation")] = 1,
+    seed: Annotated[int, typer.Option(help="seed of the generation", min=0)] = 1,
     device: DeviceOption = "auto",
     *,
     flat: Annotated[
@@ -227,6 +227,8 @@ def _event(text: str) -> dict[str, str]:
             raise ConfigError(
                 f'--event {text}: {part!r} is not NAME=NUMBER; for example --event "a=1e6,b=0.3"'
             )
+        if name in row:
+            raise ConfigError(f"--event {text}: {name} is there twice; give it once")
         row[name] = value
     return row
 

@@ -109,7 +109,7 @@ class Predictor:
     def _multiplicities(
         self, multiplicity: str, block: Events, given: NDArray[Any] | None, generator: torch.Generator
     ) -> NDArray[np.int64]:
-        if multiplicity.isdigit():
+        if multiplicity.isdecimal():
             return np.full(len(block), int(multiplicity), np.int64)
         if multiplicity == PREDICTED:
             workload = self.trained.workload
@@ -148,10 +148,12 @@ class Predictor:
 
 
 def check_size(layout: Layout, multiplicity: str, cap: int) -> None:
-    """Raise ConfigError when events of a layout of fixed size are asked for with another one."""
+    """Raise ConfigError for sizes that are none, and for another one than that of events of a fixed size."""
     for name, given in (("multiplicity", multiplicity), ("cap", str(cap))):
+        if (given.isdecimal() or name == "cap") and not 0 <= int(given) < 1 << 63:
+            raise ConfigError(f"{name} {given}: expected a number from 0, below 2^63")
         wrong = (
-            given.isdigit() and (int(given) < layout.fixed or name != "cap") and int(given) != layout.fixed
+            given.isdecimal() and (int(given) < layout.fixed or name != "cap") and int(given) != layout.fixed
         )
         if layout.fixed and wrong:
             raise ConfigError(

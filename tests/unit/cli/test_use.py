@@ -3,7 +3,9 @@
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
+from crpipe.cli.app import app
 from crpipe.cli.use import describe_table, write_events
 from crpipe.core.errors import ConfigError
 
@@ -18,6 +20,18 @@ def test_events_of_the_command_line_become_a_table_beside_the_result(tmp_path):
 def test_what_is_no_event_is_refused_with_an_example(tmp_path, text):
     with pytest.raises(ConfigError, match="is not NAME=NUMBER; for example --event"):
         write_events([text], tmp_path / "made.parquet")
+
+
+def test_a_number_that_is_there_twice_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="--event a=1,b=2,a=3: a is there twice"):
+        write_events(["a=1,b=2,a=3"], tmp_path / "made.parquet")
+
+
+@pytest.mark.parametrize("verb", ["predict", "generate"])
+def test_a_seed_below_0_is_a_wrong_call(verb):
+    made = CliRunner().invoke(app, [verb, "--seed", "-1", "--checkpoint", "x", "--in", "x", "--out", "x"])
+    assert made.exit_code == 2
+    assert "Invalid value for '--seed'" in made.output
 
 
 def test_events_with_different_columns_are_refused(tmp_path):

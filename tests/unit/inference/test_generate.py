@@ -119,8 +119,9 @@ def test_the_column_of_multiplicities_may_have_any_name(checkpoint, flat, tmp_pa
     assert lengths(run(checkpoint, path, tmp_path / "out.parquet", "n_mu")) == list(range(ROWS))
     made = run(checkpoint, flat, tmp_path / "raw.parquet")
     assert lengths(made) == list(range(ROWS))
-    with pytest.raises(FormatError, match=r"--multiplicity n_mu: .*raw.parquet is no flat table"):
-        run(checkpoint, tmp_path / "raw.parquet", tmp_path / "out.parquet", "n_mu")
+    for name in ("n_mu", "²"):
+        with pytest.raises(FormatError, match=rf"--multiplicity {name}: .*raw.parquet is no flat table"):
+            run(checkpoint, tmp_path / "raw.parquet", tmp_path / "out.parquet", name)
 
 
 def test_negative_multiplicities_are_refused(checkpoint, flat, tmp_path):
@@ -148,6 +149,8 @@ def fixed(tmp_path_factory):
         ({"multiplicity": "451"}, "multiplicity 451: each event has 450 muons"),
         ({"multiplicity": "0"}, "multiplicity 0: each event has 450 muons"),
         ({"multiplicity": "predicted", "cap": 449}, "cap 449: each event has 450 muons"),
+        ({"multiplicity": "predicted", "cap": -1}, r"cap -1: expected a number from 0, below 2\^63"),
+        ({"multiplicity": f"{2**63}"}, r"multiplicity 9223372036854775808: expected a number from 0"),
     ],
 )
 def test_another_size_than_that_of_the_layout_is_refused_before_any_work(fixed, tmp_path, options, said):
