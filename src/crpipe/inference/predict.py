@@ -160,7 +160,7 @@ def _selected(table: pa.Table, columns: Sequence[str]) -> pa.Table:
         raise ConfigError(
             f"--columns: no column {missing[0]}; the prediction has {', '.join(table.column_names)}"
         )
-    return table.select(list(columns)) if columns else table
+    return table.select([*dict.fromkeys(columns)]) if columns else table
 
 
 @named_out_of_memory(LESS_AT_ONCE)

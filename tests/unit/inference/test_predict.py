@@ -304,7 +304,7 @@ def test_a_table_that_is_nowhere_is_named(job, tmp_path):
 
 def test_columns_are_chosen_in_the_order_given(job):
     job = job()
-    run(job, columns=("sum_gev", "source_row"))
+    run(job, columns=("sum_gev", "source_row", "sum_gev"))
     assert pq.read_table(job.out).column_names == ["sum_gev", "source_row"]
     with pytest.raises(ConfigError, match=r"--columns: no column charge; .* has path, source_row, count, su"):
         run(job, columns=("charge",))
