@@ -11,7 +11,15 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from crpipe.core.causes import OF_FORM, is_folder, is_plain, plugin_errors, refuse_machine_error, retry_io
+from crpipe.core.causes import (
+    OF_FORM,
+    is_folder,
+    is_plain,
+    is_present,
+    plugin_errors,
+    refuse_machine_error,
+    retry_io,
+)
 from crpipe.core.errors import FormatError
 from crpipe.events.batch import Events, regroup
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW, Field, Layout
@@ -283,6 +291,10 @@ def _check_exists(path: Path) -> None:
     if is_folder(path):
         raise FormatError(f"{path}: a folder; name the files in it, as in {path}/*")
     if not is_plain(path):
+        if is_present(path):
+            raise FormatError(
+                f"{path}: a pipe or device, which cannot be read twice; write its content into a file first"
+            )
         raise FormatError(f"{path}: missing; name existing files with --in")
 
 
@@ -330,7 +342,11 @@ def _refuse_doubled(key: tuple[str, ...], columns: list[NDArray[Any]], paths: Se
     first, second = (int(number) for number in order[at : at + 2])
     named = ", ".join(f"{name} {each[second]}" for name, each in zip(key, values, strict=True))
     file, other = (paths[files[number]] for number in (second, first))
-    what = "have the file made again" if file == other else f"leave one of them out of --in, such as {file}"
+    what = (
+        "have the file made again"
+        if files[first] == files[second]
+        else f"leave one of them out of --in, such as {file}"
+    )
     raise FormatError(
         f"{file}: row {rows[second]}: the key {named} is also that of row {rows[first]} of {other}, and a "
         f"prediction has one row for each key; {what}, or give the events numbers of their own "

@@ -48,8 +48,12 @@ class TableRequest:
     seed: int = 1
 
     def open_predictor(self) -> Predictor:
-        """Load the model; raise ConfigError first for a table that cannot be written."""
+        """Load the model; raise ConfigError first for a table that cannot be written, or is read as well."""
         check_suffix(self.out)
+        if self.out.resolve() in {path.resolve() for path in self.inputs}:
+            raise ConfigError(
+                f"--out {self.out}: also named with --in, and would be replaced; name another file"
+            )
         return Predictor.open(self.campaign, self.checkpoint, self.device)
 
     def write(
@@ -181,7 +185,7 @@ def generate_files(
         )
     check_size(layout, multiplicity, cap)
     raw = RawInput(inputs, predictor.reader, campaign.tables)
-    in_table = multiplicity not in (PREDICTED, COLUMN) and not multiplicity.isdigit()
+    in_table = multiplicity not in (PREDICTED, COLUMN) and not multiplicity.isdecimal()
     required = RequiredColumns.of(layout, workload.event_columns, multiplicity if in_table else MULTIPLICITY)
     total = count_rows(inputs, raw, required)
 

@@ -1,6 +1,7 @@
 """Any raw files become a table of predictions; a crash costs one part, and changes no byte."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -187,6 +188,7 @@ def test_files_with_two_events_of_one_key_are_refused_at_the_end(keyed):
     again = replace(keyed, inputs=(first, last, first), out=keyed.out.with_name("again.parquet"))
     message = (
         r"raw-0.parquet: row 0: the key energy_gev .*, zenith_rad 1.0 is also that of row 0 of .*raw-0.parqu"
+        r"et, and .*; leave one of them out of --in, such as .*raw-0.parquet, or give"
     )
     with pytest.raises(FormatError, match=message):
         run(again)
@@ -230,6 +232,12 @@ def test_what_cannot_be_read_or_written_is_named(job, monkeypatch, tmp_path):
         run(replace(job, inputs=(tmp_path / "nowhere.parquet",)))
     with pytest.raises(FormatError, match=f"{tmp_path}: a folder; name the files in it, as in {tmp_path}/"):
         run(replace(job, inputs=(tmp_path,)))
+    with pytest.raises(FormatError, match="/dev/null: a pipe or device, .*; write its content into a file"):
+        run(replace(job, inputs=(Path("/dev/null"),)))
+    before = job.inputs[0].read_bytes()
+    with pytest.raises(ConfigError, match=r"--out .*raw-0.parquet: also named with --in, and would be repl"):
+        run(replace(job, out=tmp_path / "." / ".." / tmp_path.name / "raw-0.parquet"))
+    assert job.inputs[0].read_bytes() == before
     with pytest.raises(FormatError, match="the input holds no event"):
         run(replace(job, inputs=job.inputs[1:2]))
     bad = tmp_path / "bad.parquet"
