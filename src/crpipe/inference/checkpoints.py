@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from crpipe.campaign.campaign import Campaign
     from crpipe.campaign.records import Tables
+    from crpipe.events.layout import Layout
 
 _LOG = logging.getLogger(__name__)
 _MAX_NAMES = 8
@@ -203,6 +204,19 @@ def open_its_reader(trained: LoadedModel) -> Reader:
             "\n".join([f"{trained.path}: {keys['source.reader']} has another layout now:", *lines])
         )
     return reader
+
+
+def refuse_other_events(trained: LoadedModel, layout: Layout) -> None:
+    """Raise CheckpointError when events of a layout lack columns that the model reads."""
+    for kind, read, fields in (
+        ("event", {*trained.workload.event_columns}, {field.name for field in layout.events}),
+        ("item", {*trained.workload.item_columns}, {field.name for field in layout.items}),
+    ):
+        if missing := sorted(read - fields):
+            raise CheckpointError(
+                f"{trained.path}: {trained.name} reads the {kind} columns {', '.join(missing)}, which events "
+                "of this campaign do not have; name a checkpoint of this campaign"
+            )
 
 
 def _refuse_other_tables(path: Path, keys: Mapping[str, Any], table_keys: Mapping[str, Any]) -> None:

@@ -30,7 +30,7 @@ from crpipe.core.paths import HELD_OUT, Part, Paths
 from crpipe.events.batch import Events, cuts
 from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW, WEIGHT, not_enough
 from crpipe.events.shard_reader import no_events
-from crpipe.inference.checkpoints import LoadedModel, find_checkpoint, use_key
+from crpipe.inference.checkpoints import LoadedModel, find_checkpoint, refuse_other_events, use_key
 from crpipe.inference.event_displays import show_events
 from crpipe.inference.fresh import FRESH, fresh_events
 from crpipe.inference.kept_results import keep_results, restore_results
@@ -186,6 +186,7 @@ def evaluate_link(campaign: Campaign, name: str, progress: Progress, *, checkpoi
             progress.message(f"{folder}: evaluated before; its checkpoint is gone: the results stay")
             return
         predictor = Predictor.open(campaign, path, config.train.device)
+        refuse_other_events(predictor.trained, campaign.layout)
         with disk_errors(folder):
             make_folder(folder)
         key = settings | {"checkpoint": predictor.trained.sha256}

@@ -342,6 +342,13 @@ def test_a_checkpoint_file_is_judged_in_a_folder_of_its_own(prepared, tmp_path):
     assert {*rows["range"].to_pylist()} == {FIRST}
 
 
+@pytest.mark.parametrize("kind", ["event", "item"])
+def test_a_checkpoint_of_other_events_is_refused(prepared, monkeypatch, kind):
+    monkeypatch.setattr(Counting, f"{kind}_columns", ("energy_gev", "charge"))
+    with pytest.raises(CheckpointError, match=f"Counting reads the {kind} columns charge, which events of t"):
+        evaluate(prepared())
+
+
 def test_the_workflow_judges_the_best_checkpoint_on_request(prepared):
     campaign = prepared(evaluate={"checkpoint": "best"})
     paths = campaign.paths
