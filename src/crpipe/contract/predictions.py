@@ -119,11 +119,9 @@ def a_prediction_does_not_depend_on_the_other_events(case: Case) -> None:
     whole = _columns(events, _predict(case, trained, events))
     if _same(whole, _columns(events, _predict(case, trained, events, seed=2)), exactly=True):
         skip("it draws random numbers")
-    mixed = np.random.default_rng(5).permutation(len(events))
-    apart = _same(
-        {n: v[mixed] for n, v in whole.items()},
-        _columns(events.take(mixed), _predict(case, trained, events.take(mixed))),
-    )
+    order = np.random.default_rng(5).permutation(len(events))
+    mixed = events.take(order)
+    apart = _same({n: v[order] for n, v in whole.items()}, _columns(mixed, _predict(case, trained, mixed)))
     if apart:
         refuse(method, "one row for each event, in their order", f"{apart} in another order")
     for number in np.linspace(0, len(events) - 1, _ALONE).astype(int):

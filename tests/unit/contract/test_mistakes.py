@@ -450,6 +450,13 @@ def test_what_is_right_keeps_the_contract(name, tmp_path, monkeypatch):
     assert [text for check in CHECKS if (text := sentence_of(case, check.run))] == []
 
 
+def test_whole_events_that_no_chance_makes_keep_the_columns_of_the_given_ones(tmp_path, monkeypatch):
+    right = 'return {"energy_gev_predicted": 10 ** self.guess(model, batch).numpy()}'
+    wrong = "return Events(events.columns, events.multiplicity, events.items / 2)"
+    case = changed_case("whole", right, wrong, tmp_path, monkeypatch)
+    assert sentence_of(case, predictions.a_prediction_does_not_depend_on_the_other_events) == ""
+
+
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_has_its_sentence(name, tmp_path, monkeypatch):
     check, right, wrong, sentence = MISTAKES[name]
