@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
+from scipy.stats import binom
 
+from crpipe.statistics.verdict import DIFFERS, Difference
 from crpipe.workloads.direction.layout import azimuth_zenith
 from crpipe.workloads.direction.scoring import metrics
 from crpipe.workloads.direction.scoring.metrics import (
@@ -91,6 +93,24 @@ def test_coverage_is_68_percent_where_kappa_is_right(right, low, high):
         assert low < found["kappa_coverage_68"] < high
     else:
         assert found["kappa_coverage_68"] == pytest.approx(0.68, abs=0.015)
+
+
+@pytest.mark.parametrize(("metric", "parts"), [*zip(metrics.KAPPA_METRICS, (1, 4), strict=True)])
+def test_of_right_kappas_few_are_said_to_differ_however_few_groups_there_are(metric, parts):
+    """Exact: the chance of each number of events inside, times what is said of it."""
+    false = []
+    for groups in range(metric.groups, metric.groups + 80):
+        events = groups // parts
+        share = np.arange(events + 1) / events
+        error = np.sqrt(share * (1 - share) / (events - 1))
+        chance = binom.pmf(np.arange(events + 1), events, metric.ideal)
+        words = [
+            Difference(*each, groups, metric.tolerance, two_sided=True).word()
+            for each in zip(share - metric.ideal, error, strict=True)
+        ]
+        false.append(chance[np.array(words) == DIFFERS].sum())
+    assert np.mean(false) < 0.065
+    assert np.max(false) < 0.09
 
 
 @pytest.mark.parametrize("kappa", [0.0, 1e-9, 1e-3, 1.0, 1e3, 1e9, 1e15])
