@@ -99,6 +99,7 @@ class JoinedBlocks:
         return Events(self.columns(), np.concatenate(self._multiplicity), self._items[: self._filled])
 
 
+_MORE_FRESH = "raise evaluate.fresh_groups"
 _MORE = "raise split.validation_fraction or split.test_fraction, in a new results directory and run"
 
 
@@ -276,7 +277,8 @@ def _evaluate(evaluation: _Evaluation, progress: Progress) -> None:
     missing = [(each.title, each.need) for each in few if each.name not in values.numbers]
     if missing:
         reason = not_enough(missing, **size)
-        progress.message(f"not enough for all numbers, {reason}; raise evaluate.events, or {_MORE}")
+        more = f"raise evaluate.events, or {_MORE}" if evaluation.fresh is None else _MORE_FRESH
+        progress.message(f"not enough for all numbers, {reason}; {more}")
     effective = None if compared.weight is None else effective_groups(compared.group, compared.weight)
     _write(evaluation, size, scores, effective)
 

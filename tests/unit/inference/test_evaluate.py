@@ -17,6 +17,7 @@ from crpipe.core.files import read_json, sha256, write_json
 from crpipe.core.paths import EVALUATED, OUTLIERS
 from crpipe.core.text import NullProgress
 from crpipe.events.batch import Events, concatenate
+from crpipe.events.layout import Metric
 from crpipe.inference.evaluate import JoinedBlocks, checkpoint_to_evaluate, evaluate_link
 from crpipe.report.figure_style import new_figure, save
 from crpipe.report.posterior import ROWS, read_rows, render_posteriors
@@ -205,13 +206,16 @@ def test_what_classifiers_looked_at_is_kept_for_a_comparison(prepared):
     assert said.splitlines()[-1].startswith("  energies  -0.")
 
 
-def test_fresh_events_take_the_place_of_held_out_ones(prepared):
+def test_fresh_events_take_the_place_of_held_out_ones(prepared, monkeypatch):
     source = {
         "uri": "synthetic://",
         "reader": "crpipe.workloads.muons.reading.parquet:Bundles",
         "simulator": "counting:Again",
     }
-    folder = evaluate(prepared(Echo, source=source, evaluate={"fresh_groups": 70, "batch_events": 16}))
+    monkeypatch.setattr(Echo, "metrics", (Metric("muons", "mean of muons", groups=71),))
+    told = Told()
+    folder = evaluate(prepared(Echo, source=source, evaluate={"fresh_groups": 70, "batch_events": 16}), told)
+    assert str(told).endswith("mean of muons needs 71 groups; raise evaluate.fresh_groups")
     found = numbers(folder)
     assert (found["part"], found["events"], found["groups"]) == ("fresh", 70, 70)
     table = predictions(folder)
