@@ -32,6 +32,8 @@ from crpipe.events.batch import Events, concatenate
 from crpipe.events.histograms import count_columns
 from crpipe.inference.checkpoints import LoadedModel
 from crpipe.inference.inputs import RawInput
+from crpipe.source.preview import list_now
+from crpipe.source.uris import host_and_path
 from crpipe.train.answers import collated, model_of
 from crpipe.train.workload import Batch, Fits, Workload, give_histograms, open_workload, with_weights
 
@@ -206,17 +208,19 @@ class Case:
 
     @cached_property
     def files(self) -> tuple[Path, ...]:
-        """Raw files: those that were named, else those of the simulator, else local ones of source.uri."""
+        """Raw files: those that were named, else the simulator's, else the first ones of the first range."""
         if self._data:
             return self._data
         if self.plugin("simulator"):
             simulator, raw = self.simulator(), self.folder / "raw"
             simulate_range(simulator, self.range, self.config.seed, raw, NullProgress())
             return tuple(raw / name for name in file_names(simulator, self.range))
-        paths = sorted(_local(self.config.source.uri))
-        if not paths:
-            raise ConfigError(f"{self.name}: no raw files to try; name some with --crpipe-data FILE")
-        return tuple(paths[:2])
+        listings = list_now(self.config, self.config.all_ranges()[:1], offline=True)
+        entries = [entry for listed in listings.files.values() for entry in listed[:2]]
+        if not entries:
+            why = "; ".join(listings.problems) or "the source is not on this machine"
+            raise ConfigError(f"no raw files to try: {why}; or name some with --in (pytest: --crpipe-data)")
+        return tuple(Path(host_and_path(entry.uri)[1]) for entry in entries)
 
     @cached_property
     def events(self) -> Events:
@@ -292,14 +296,3 @@ def shipped_cases() -> list[Case]:
         for each in campaigns
         for name, tree in each["cases"].items()
     ]
-
-
-def _local(uri: str) -> list[Path]:
-    """List the local files of a URI with any number in place of its placeholders."""
-    pattern, depth = "", 0
-    for letter in uri.removeprefix("file://"):
-        depth += (letter == "{") - (letter == "}")
-        pattern += "" if depth or letter == "}" else letter
-        pattern += "*" * (letter == "}")
-    root = Path("/") if pattern.startswith("/") else Path()
-    return [path for path in root.glob(pattern.lstrip("/")) if path.is_file()] if pattern else []

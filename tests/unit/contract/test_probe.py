@@ -175,6 +175,19 @@ def test_before_anything_was_trained_a_plan_measures_a_few_steps(lab, tmp_path):
     assert "no attribute" in done.stdout
 
 
+def test_a_batch_is_of_files_that_the_campaign_takes(tmp_path):
+    names = ["0000000-0000001/a.parquet", "0000002-0000003/.a.parquet", "0000002-0000003/b.parquet"]
+    for path in map(tmp_path.joinpath, names):
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    ranges = {"first": 0, "last": 3, "size": 2, "skip": ["0000000-0000001"]}
+    tree = {"run": "r", "source": {"uri": f"{tmp_path}/{{range}}/*"}, "ranges": ranges}
+    assert Case(validate(tree)).files == (tmp_path / names[2],)
+    tree["source"]["uri"] += ".root"
+    with pytest.raises(ConfigError, match=r"no raw files to try: range .* 0 files match .* with --in"):
+        _ = Case(validate(tree)).files
+
+
 def test_the_verb_of_earlier_versions_names_its_successor():
     done = CliRunner().invoke(app, ["probe", "--steps", "5"])
     assert isinstance(done.exception, ConfigError)
