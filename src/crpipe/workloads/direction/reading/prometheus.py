@@ -330,7 +330,8 @@ def _flat_truth(truth: Path, ids: NDArray[np.int64], path: Path) -> dict[str, ND
             "source.tables, as truth"
         )
     rows = order[np.searchsorted(unique_numbers, ids)]
-    came_from = {"azimuth": azimuth[rows] % (2 * np.pi), "zenith": np.pi - zenith[rows]}
+    with np.errstate(invalid="ignore"):  # an infinite angle is not legal, and is reported with its event
+        came_from = {"azimuth": azimuth[rows] % (2 * np.pi), "zenith": np.pi - zenith[rows]}
     return {"event_id": ids, **came_from, "energy_gev": energy[rows].astype(np.float64)}
 
 
@@ -432,13 +433,20 @@ def _nested_truth(path: Path, batch: pa.RecordBatch, row: int) -> dict[str, NDAr
     final_azimuth, final_zenith, final_energy = (
         numbers(path, each, f"mc_truth.{name}", row + owner) for name, each in zip(_FINAL, final, strict=True)
     )
-    along = final_energy * np.sin(final_zenith) * np.cos(final_azimuth - azimuth[owner])
-    turned = np.bincount(owner, along, minlength=events) < 0
     name = re.search(r"[0-9]+", path.stem)
-    base = _PER_FILE * (int(name[0]) if name else 0)
+    number = int(name[0]) if name else 0
+    if number >= 2**63 // _PER_FILE:
+        raise FormatError(
+            f"{path}: {number} in its name is too large: event_id is {_PER_FILE} times as much, and below "
+            "2^63; rename the file"
+        )
+    with np.errstate(invalid="ignore"):  # as in _flat_truth
+        along = final_energy * np.sin(final_zenith) * np.cos(final_azimuth - azimuth[owner])
+        turned = np.bincount(owner, along, minlength=events) < 0
+        came_from = (azimuth + np.where(turned, 0, np.pi)) % (2 * np.pi)
     return {
-        "event_id": base + here,
-        "azimuth": (azimuth + np.where(turned, 0, np.pi)) % (2 * np.pi),
+        "event_id": _PER_FILE * number + here,
+        "azimuth": came_from,
         "zenith": np.pi - zenith,
         "energy_gev": energy.astype(np.float64),
     }

@@ -216,6 +216,21 @@ def test_nested_truth_is_where_the_neutrino_came_from(tmp_path, turned):
     assert np.allclose(opening_angle(came_from, -unit_vectors(azimuth, zenith)), 0, atol=1e-12)
 
 
+def test_an_infinite_angle_is_left_to_the_split(tmp_path):
+    angles = pa.array([np.inf, 0.5])
+    reader, (flat,) = flat_reader(tmp_path, [([4, 9], [2, 1])])
+    change_flat(tmp_path / "truth.parquet", "injection_azimuth", angles)
+    nested = write_nested(tmp_path / "1.parquet", [2, 1])
+    rewritten(nested, lambda _, leaves: leaves.update({"initial_state_azimuth": angles}))
+    for events in (read(reader, flat), read(nested_reader(nested), nested)):
+        assert np.isnan(events.columns["azimuth"]).tolist() == [True, False]
+
+
+def test_a_number_in_the_name_that_is_too_large_for_a_number_of_an_event(tmp_path):
+    path = write_nested(tmp_path / "20260101123456_photons.parquet", [1])
+    refused(nested_reader(path), path, "20260101123456 in its name is too large", "rename the file")
+
+
 def test_nested_positions_spelled_as_strings(tmp_path):
     path = write_nested(tmp_path / "1.parquet", SMALL, spell=lambda axis: [repr(float(x)) for x in axis])
     assert_hits(read(nested_reader(path), path), SMALL, path.with_suffix(".csv"))
