@@ -160,7 +160,8 @@ def test_further_datasets_of_an_hdf5_file(tmp_path):
     with h5py.File(path, "r+") as file:
         file["weights"] = np.ones(4)
         file["run/settings"] = np.ones(2)
-    assert notes("bundles_hdf5", path) == ["datasets that are not read: run/settings, weights"]
+        file["münchen".encode("latin-1")] = np.ones(2)
+    assert notes("bundles_hdf5", path) == ["datasets that are not read: m\ufffdnchen, run/settings, weights"]
 
 
 def test_further_groups_of_events_in_an_hdf5_file(tmp_path):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crpipe.core.errors import FormatError, MissingExtra, require
+from crpipe.core.errors import DiskError, FormatError, MissingExtra, require
 from crpipe.events.notes import note
 from crpipe.workloads.common.raw_files import reading
 
@@ -50,9 +50,26 @@ def open_hdf5(path: Path) -> Iterator[h5py.File]:
 
     So are bytes that HDF5 does not read: what follows the end that the file names.
     """
-    with reading(path, *_DAMAGE, MemoryError), _h5py().File(path, "r") as file:
+    with reading(path, *_DAMAGE, MemoryError), _opened(path) as file:
         _refuse_rest(path, file.userblock_size)
         yield file
+
+
+def _opened(path: Path) -> h5py.File:
+    """Open a file; raise DiskError while it is locked, FormatError where it is marked as being written."""
+    try:
+        return _h5py().File(path, "r")
+    except OSError as error:
+        if isinstance(error, BlockingIOError) and "lock file" in str(error):
+            raise DiskError(
+                f"{path}: another program has it open for writing; run the same command again later"
+            ) from error
+        if "already open for write" in str(error):
+            raise FormatError(
+                f"{path}: marked as open for writing: a program still writes to it, or was killed before it "
+                "closed it; wait for it, or have the file made again (one that is whole: h5clear -s FILE)"
+            ) from error
+        raise
 
 
 def note_unread(file: h5py.File, *read: str) -> None:
@@ -62,9 +79,9 @@ def note_unread(file: h5py.File, *read: str) -> None:
     """
     others: list[str] = []
 
-    def visit(name: str, item: object) -> bool | None:
+    def visit(name: str | bytes, item: object) -> bool | None:  # bytes: not UTF-8
         if isinstance(item, _h5py().Dataset) and name not in read:
-            others.append(name)
+            others.append(name if isinstance(name, str) else name.decode(errors="replace"))
         return True if len(others) == _MOST_NAMES else None
 
     file.visititems(visit)
@@ -114,7 +131,8 @@ def find_dataset(path: Path, file: h5py.File, name: str) -> h5py.Dataset | None:
     if not isinstance(dataset, _h5py().Dataset) or dataset.shape is None:
         return None
     if dataset.external or dataset.is_virtual:
-        raise _elsewhere(path, name, "the values of another file")
+        kind = "a virtual dataset" if dataset.is_virtual else "the values of another file"
+        raise _elsewhere(path, name, kind)
     _need_filters(path, name, dataset)
     if dataset.ndim and 0 not in dataset.shape:
         _refuse_unwritten(path, name, dataset)

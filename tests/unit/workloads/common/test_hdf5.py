@@ -1,13 +1,15 @@
 """HDF5 files lead nowhere else, and declare no more than they hold; any other file is a FormatError."""
 
+import fcntl
 import os
+import shutil
 
 import h5py
 import numpy as np
 import pytest
 
 from crpipe.campaign.readers import ReaderChoice
-from crpipe.core.errors import FormatError
+from crpipe.core.errors import DiskError, FormatError
 from crpipe.events.batch import concatenate
 from liquido_files import make_liquido, write_liquido
 from named import READERS
@@ -101,7 +103,21 @@ def test_values_of_another_file_are_not_read(path, name, virtual):
             size = int(np.prod(shape)) * kind.itemsize
             path.with_name("secret").write_bytes(bytes(size))
             file.create_dataset(name, shape, kind, external=[(str(path.with_name("secret")), 0, size)])
-    refused(path, name, "is the values of another file.*h5repack --merge -l CONTI IN OUT")
+    kind = "a virtual dataset" if virtual else "the values of another file"
+    refused(path, name, f"is {kind}.*h5repack --merge -l CONTI IN OUT")
+
+
+def test_a_file_that_is_being_written(tmp_path):
+    """A writer holds a lock; one that was killed, or writes with SWMR, leaves a mark."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        file.flush()
+        shutil.copyfile(path, tmp_path / "killed.h5")
+    refused(tmp_path / "killed.h5", "muons", "marked as open for writing: .* h5clear -s FILE")
+    with path.open("rb") as writer:
+        fcntl.flock(writer, fcntl.LOCK_EX)
+        with pytest.raises(DiskError, match="another program has it open for writing; run the same"):
+            reader_of("muons").totals(path)
 
 
 @pytest.mark.parametrize("rows", [2**40, 2**62])
