@@ -137,10 +137,17 @@ def _stream(path: Path) -> BinaryIO:
 def open_parquet(path: Path) -> pq.ParquetFile:
     """Open a raw Parquet file so that its row groups are streamed, and damage is found by its checksums.
 
-    Raise FormatError for a file with encryption: pyarrow ends the whole process where the footer of an
-    encrypted column is asked for. Such a footer is followed by its signature, which no other one is.
+    Raise FormatError for types that pyarrow does not know, and for a file with encryption: pyarrow ends the
+    whole process where the footer of an encrypted column is asked for. Such a footer is followed by its
+    signature, which no other one is.
     """
-    return retry_io(lambda: _opened(path), path)
+    try:
+        return retry_io(lambda: _opened(path), path)
+    except NotImplementedError as error:  # of pyarrow
+        raise FormatError(
+            f"{path}: pyarrow does not read it ({error}): a column has a type that it does not know, or the "
+            "footer is damaged; have it written with other types, or copied again"
+        ) from error
 
 
 def _opened(path: Path) -> pq.ParquetFile:

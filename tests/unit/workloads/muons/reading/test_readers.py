@@ -20,6 +20,7 @@ from crpipe.campaign.readers import ReaderChoice
 from crpipe.core.errors import FormatError
 from crpipe.events.batch import concatenate
 from crpipe.events.validity import find_invalid_events
+from crpipe.split.inspect import facts_of
 from crpipe.workloads.muons.layout import BUNDLES, MUON, PRIMARY
 from crpipe.workloads.muons.reading import parquet
 from raw_files import lists, make_events, nested, write_hdf5, write_parquet
@@ -237,6 +238,15 @@ def test_a_file_that_is_not_in_the_schema(tmp_path, name):
     column, values, message = DAMAGES[name]
     path = changed(tmp_path / "a.parquet", **{column: values()})
     assert re.search(rf"a\.parquet: {message}", refused(path))
+
+
+def test_a_type_that_pyarrow_does_not_know_is_no_truncation(tmp_path):
+    path = tmp_path / "a.parquet"
+    pl.DataFrame({"primary_major_id": pl.Series([1, 2], dtype=pl.Int128)}).write_parquet(path)
+    message = r"pyarrow does not read it \(.*64 bits.*\): a column has a type that it does not know"
+    assert re.search(message, refused(path))
+    with pytest.raises(FormatError, match=message):
+        facts_of(path, 5, None)
 
 
 def test_totals_name_the_row_of_a_muon_of_another_width(tmp_path):
