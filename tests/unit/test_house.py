@@ -37,7 +37,7 @@ BUDGET = {
     "statistics": (6, 910),
     "check": (7, 1730),
     "packs": (6, 1415),
-    "setup": (6, 1645),
+    "setup": (6, 1665),
     "author": (2, 480),
     "workloads": (74, 15560),
     "workflow": (11, 2460),

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -56,14 +57,16 @@ def largest(paths: Sequence[Path]) -> Path | None:
 
 
 def fitting_plugins(
-    paths: Sequence[Path], included: Mapping[str, Mapping[str, DeclaredReader]]
+    paths: Sequence[Path],
+    included: Mapping[str, Mapping[str, DeclaredReader]],
+    given: Mapping[str, Path] = MappingProxyType({}),
 ) -> list[Plugins]:
     """Name the included readers that read the largest of the files, and their workloads.
 
     included: of each workload its readers, with the usual file names of their side ``tables``; those that are
     not listed, but lie beside one, count where none of these fits.
-    A side table is taken where it lies under its usual name, in the
-    folder of the file or one of the two above.
+    A side table is the one that is ``given``, else taken where it lies under its usual name, in the folder of
+    the file or one of the two above.
     """
     path = largest(paths)
     if path is None:
@@ -72,7 +75,7 @@ def fitting_plugins(
     for name, listed in included.items():
         readers: dict[str, Plugins] = {}
         for reader, about in listed.items():
-            tables = _tables_near(path, about.tables)
+            tables = {**_tables_near(path, about.tables), **given}
             with suppress(CrpipeError, OSError):
                 for each in fitting_readers(reader, path, tables):
                     readers.setdefault(
@@ -83,15 +86,22 @@ def fitting_plugins(
     return plugins
 
 
-def why_unread(paths: Sequence[Path], included: Mapping[str, Mapping[str, DeclaredReader]]) -> list[str]:
-    """Describe in lines why no included reader reads the files; empty without files, and where one does."""
+def why_unread(
+    paths: Sequence[Path],
+    included: Mapping[str, Mapping[str, DeclaredReader]],
+    given: Mapping[str, Path],
+) -> list[str]:
+    """Describe in lines why no included reader reads the files; empty without files, and where one does.
+
+    given: side tables, as in ``fitting_plugins``.
+    """
     path = largest(paths)
-    if path is None or fitting_plugins([path], included):
+    if path is None or fitting_plugins([path], included, given):
         return []
     form = format_of(path)
     return [
         f"no included reader reads {path}, {form.words}; {form.remedy or _OWN_READER}",
-        *(f"  as {name}: {text}" for name, text in _refusals(path, included).items()),
+        *(f"  as {name}: {text}" for name, text in _refusals(path, included, given).items()),
         *(f"  files below it are read: --uri {each}" for each in _read_below(path.parent, included)),
     ]
 
@@ -105,7 +115,9 @@ def _read_below(folder: Path, included: Mapping[str, Mapping[str, DeclaredReader
                 yield shlex.quote(pattern)
 
 
-def _refusals(path: Path, included: Mapping[str, Mapping[str, DeclaredReader]]) -> dict[str, str]:
+def _refusals(
+    path: Path, included: Mapping[str, Mapping[str, DeclaredReader]], given: Mapping[str, Path]
+) -> dict[str, str]:
     """Describe why the first reader of each workload does not read a file, by workload.
 
     Those of another format are left out; side tables are taken as by ``fitting_plugins``.
@@ -113,7 +125,7 @@ def _refusals(path: Path, included: Mapping[str, Mapping[str, DeclaredReader]]) 
     reasons: dict[str, str] = {}
     for name, listed in included.items():
         for reader, about in listed.items():
-            tables = _tables_near(path, about.tables)
+            tables = {**_tables_near(path, about.tables), **given}
             try:
                 if reader in readers_of_format(reader, path):
                     next(iter(ReaderChoice(reader, {}, tables).open().rows(path)), None)

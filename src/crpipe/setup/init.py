@@ -84,6 +84,11 @@ class Answers:
         """Whether a simulator makes the files."""
         return self.uri == SYNTHETIC
 
+    def local_tables(self) -> dict[str, Path]:
+        """Return the side tables that are on this machine."""
+        named = self.tables.items()
+        return {name: Path(host_and_path(uri)[1]) for name, uri in named if scheme_of(uri) == "file"}
+
 
 def find_init_config(workload: str) -> InitConfig:
     """Find what a workload begins with, by short name or ``module:Name``; raise ConfigError for others."""
@@ -116,8 +121,11 @@ def find_files(answers: Answers, folder: Path) -> tuple[Answers, SuggestedRanges
         )
     uri = _from_here(pattern_of(answers.uri) or answers.uri, folder)
     files = _from_here(answers.files, folder)
+    tables = {name: _from_here(at, folder) for name, at in answers.tables.items()}
     suggestion = suggest_ranges(uri, files)
-    answers = replace(answers, uri=uri, files=files, sample=suggestion.paths, count=suggestion.count)
+    answers = replace(
+        answers, uri=uri, files=files, tables=tables, sample=suggestion.paths, count=suggestion.count
+    )
     return answers, suggestion
 
 
@@ -125,7 +133,7 @@ def plugins_of(answers: Answers) -> list[Plugins]:
     """Name what reads the files, among the included workloads and readers, and fits with the answers."""
     return [
         each
-        for each in fitting_plugins(answers.sample, declared_readers())
+        for each in fitting_plugins(answers.sample, declared_readers(), answers.local_tables())
         if answers.workload in ("", each.workload) and answers.reader in ("", each.reader)
     ]
 
@@ -156,7 +164,7 @@ def complete(answers: Answers, folder: Path) -> tuple[Answers, list[str]]:
         answers = with_plugins(answers, plugins[0])
         lines.append(f"read by {answers.reader}; workload {answers.workload}")
     if not answers.workload:
-        unread = why_unread(answers.sample, declared_readers())
+        unread = why_unread(answers.sample, declared_readers(), answers.local_tables())
         raise ConfigError("\n".join([_NO_WORKLOAD.format(", ".join(init_configs())), *unread]))
     init_config = find_init_config(answers.workload)
     usual = init_config.synthetic.get("ranges", _RANGES) if answers.simulated else _RANGES
@@ -246,10 +254,7 @@ def fit_to_files(tree: Tree, answers: Answers) -> tuple[Tree, dict[str, str], li
     Nothing changes where no file is on this machine, or none can be read.
     """
     config = validate(tree)
-    tables = {
-        name: Path(host_and_path(uri)[1]) for name, uri in answers.tables.items() if scheme_of(uri) == "file"
-    }
-    choice = ReaderChoice(config.source.reader, config.options("reader"), tables)
+    choice = ReaderChoice(config.source.reader, config.options("reader"), answers.local_tables())
     sizes = measure_sizes(choice, answers.sample, answers.count) if answers.sample else None
     if sizes is None:
         return tree, {}, []

@@ -34,10 +34,12 @@ from crpipe.setup.init import (
     workflow_files,
     workflow_home,
 )
+from crpipe.workloads.direction.reading.prometheus import geometry_of
 from crpipe.workloads.direction.simulator.files import kaggle_folder
 from crpipe.workloads.direction.simulator.options import NeutrinoTelescopeOptions
 from crpipe.workloads.xec.simulator.files import write_gammas
 from crpipe.workloads.xec.simulator.options import XenonDetectorOptions
+from prometheus_files import write_nested
 
 REPOSITORY = Path(__file__).parents[3]
 READER = "crpipe.workloads.muons.reading.parquet:Bundles"
@@ -321,6 +323,17 @@ def test_side_tables_under_their_usual_names_are_found(tmp_path):
     (tmp_path / "sensors.csv").touch()
     answers, _ = complete(Answers("", f"{tmp_path}/*.root"), tmp_path)
     assert answers.tables == {"sensors": f"{tmp_path}/sensors.csv"}
+
+
+def test_side_tables_that_are_given_are_read_with_the_files(tmp_path, monkeypatch):
+    files = write_nested(tmp_path / "7_photons.parquet", [3, 0])
+    geometry_of([files], tmp_path / "places.csv")
+    monkeypatch.chdir(tmp_path)
+    named = Answers("", files.name, tables={"geometry": "places.csv"})
+    answers, _ = complete(named, tmp_path)
+    assert (answers.reader.rpartition(":")[2], dict(answers.tables)) == ("PrometheusPhotons", named.tables)
+    answers, _ = complete(named, tmp_path / "mine")  # where the campaign's commands run
+    assert dict(answers.tables) == {"geometry": f"{tmp_path}/places.csv"}
 
 
 def test_many_events_keep_the_usual_sizes():
