@@ -214,7 +214,13 @@ class _Conversions:
             remove_tree(work)
 
     def _refusal(self, output: Path) -> str:
-        """Read an output whole; return why the reader refuses it."""
+        """Read an output whole; return why the reader refuses it, or why it is none."""
+        if output.is_symlink():  # what it leads to is not the output's own, and may be deleted
+            return f"made {{out}} a link ({output.name}); write a file, as cp -L does"
+        others = sorted(each.name for each in output.parent.iterdir() if each != output)
+        if others and not self.done:  # of the first file alone
+            unread = f"{', '.join(others[:3])} beside {output.name}, which is not read"
+            self._progress.message(f"warning: {self._name}: source.convert also wrote {unread}")
         try:
             events = items = 0
             for block in self._reader.rows(output):

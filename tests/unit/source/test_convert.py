@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -209,6 +210,20 @@ def test_a_file_that_cannot_be_converted_ends_the_range_and_says_why(made, how, 
     assert "b.raw.parquet" not in campaign.outputs()
     assert campaign.left() == []
     assert not campaign.paths.converted(NAME).exists()
+
+
+def test_what_a_command_writes_beside_its_output_is_named(made):
+    told, campaign = Told(), made(convert=f"{COMMAND} && cp {{out}} {{out}}.2")
+    campaign.stage()
+    assert len(campaign.convert(told)) == 4
+    assert re.search(r"also wrote (.\.raw\.parquet)\.2 beside \1, which is not read", str(told))
+
+
+def test_a_link_is_no_output(made):
+    campaign = made(convert=f"{COMMAND} && mv {{out}} {{in}}.2 && ln -s {{in}}.2 {{out}}")
+    campaign.stage()
+    with pytest.raises(FormatError, match=r"source\.convert made \{out\} a link \(.*\); write a file"):
+        campaign.convert()
 
 
 def test_a_file_that_fails_once_is_tried_again(made):
