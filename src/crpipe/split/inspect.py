@@ -136,16 +136,24 @@ def _parquet(path: Path, rows: int, choice: ReaderChoice | None) -> FileFacts:
         except (FormatError, PluginError) as error:
             facts.refused = str(error)
         chosen = np.arange(min(rows, facts.events))
-        if MULTIPLICITY in names:
-            counts = file.read([MULTIPLICITY])[MULTIPLICITY].to_numpy()
+        if (counts := _counts_of(file)) is not None:
             _add_counts(facts, [counts])
             chosen = np.concatenate([np.flatnonzero(counts > 0)[:rows], np.flatnonzero(counts == 0)])[:rows]
         sources = _source_names(path) if SOURCE_FILE in names else []
         for row in _shown_rows(file, chosen):
-            if SOURCE_FILE in row and row[SOURCE_FILE] < len(sources):
-                row[SOURCE_FILE] = f"{row[SOURCE_FILE]} ({sources[row[SOURCE_FILE]]})"
+            number = row.get(SOURCE_FILE)
+            if isinstance(number, int) and 0 <= number < len(sources):
+                row[SOURCE_FILE] = f"{number} ({sources[number]})"
             facts.first.append(row)
     return facts
+
+
+def _counts_of(file: pq.ParquetFile) -> NDArray[np.uint32] | None:
+    """Read the multiplicities of a table of crpipe; None where it has none, or a column of another kind."""
+    if [each.type for each in file.schema_arrow if each.name == MULTIPLICITY] != [pa.uint32()]:
+        return None
+    counts = file.read([MULTIPLICITY])[MULTIPLICITY]
+    return None if counts.null_count else counts.to_numpy()
 
 
 def _kind(path: Path, names: list[str]) -> str:

@@ -186,6 +186,15 @@ def test_a_value_of_any_type_is_shown_or_is_dots(tmp_path, kind):
     assert len(json.dumps(asdict(facts_of(tmp_path / "a.parquet", 3, None)), default=str)) < 2000
 
 
+@pytest.mark.parametrize("values", [["a", "b"], [1, None], [{"a": 1}, None], [dt.date(2026, 1, 1)] * 2])
+def test_columns_with_the_names_of_crpipes_own_are_values_like_others(tmp_path, values):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"multiplicity": values, "source_file": values}), path)
+    facts = facts_of(path, 5, None)
+    assert (facts.items, len(facts.first)) == (None, 2)
+    assert all(row["multiplicity"] == row["source_file"] for row in facts.first)
+
+
 def test_two_columns_of_one_name(tmp_path):
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2]), pa.array([3])], names=["a", "a", "b"])
     pq.write_table(table, tmp_path / "a.parquet")
