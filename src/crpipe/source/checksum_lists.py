@@ -78,13 +78,13 @@ class ChecksumList:
             if kind in {".parquet", ".pq"}:
                 listed._add_table(_parquet(path), 1)
             elif kind in {".csv", ".tsv"}:
-                with path.open(newline="") as file:
+                with path.open(encoding="utf-8-sig", newline="") as file:
                     reader = csv.DictReader(file, delimiter="\t" if kind == ".tsv" else ",")
                     listed._add_table(reader, 2)
             elif kind == ".json":
                 listed._add_table(_rows_of(json.loads(path.read_bytes())), 1)
             else:
-                listed._add_lines(path.read_text().splitlines())
+                listed._add_lines(path.read_text(encoding="utf-8-sig").splitlines())
         except (OSError, ValueError, RecursionError, csv.Error) as error:
             fault = "it is no JSON" if kind == ".json" else "it is not text"
             reason = error.strerror if isinstance(error, OSError) else fault

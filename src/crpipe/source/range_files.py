@@ -300,11 +300,13 @@ def describe_files(
 def read_list(path: Path) -> list[str]:
     """Read a list of files; a plain name is relative to the list's own directory."""
     try:
-        lines = path.read_text().splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise ConfigError(f"source.files: {path} cannot be read ({reason}); name an existing file") from error
     uris = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    if "\0" in "".join(uris):
+        raise ConfigError(f"source.files: {path} holds zero bytes: damaged, or UTF-16; write it in UTF-8")
     return [uri if "://" in uri else str(path.parent.absolute() / uri) for uri in uris]
 
 

@@ -77,6 +77,8 @@ def test_every_algorithm_is_computed(tmp_path, algorithm):
         ("t.csv", f"path,adler32,md5\nR/a.h5,{ADLER},\n", ("adler32", ADLER)),
         ("t.tsv", f"uri\tchecksum\tsize\nroot://d//data/R/a.h5\tmd5:{MD5}\t7\n", ("md5", MD5)),
         ("t.csv", f"path,checksum,algorithm\na.h5,{ADLER},adler32\n", ("adler32", ADLER)),
+        ("t.csv", f"\ufeffpath,md5\nR/a.h5,{MD5}\n", ("md5", MD5)),  # as Windows writes it
+        ("md5sums", f"\ufeff{MD5}  a.h5\n", ("md5", MD5)),
     ],
 )
 def test_a_list_is_read(tmp_path, name, text, read):

@@ -117,7 +117,7 @@ def test_explicit_files_of_one_name_keep_their_directories(configure, name, tmp_
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "same.parquet").write_bytes(folder.encode())
-    (tmp_path / f"{name}.txt").write_text("a/same.parquet\nb/same.parquet\n")
+    (tmp_path / f"{name}.txt").write_text("\ufeffa/same.parquet\nb/same.parquet\n")  # as Windows writes it
     entries = listed(configure(files=f"{tmp_path}/{{range}}.txt"), name)
     assert [entry.path for entry in entries] == ["a/same.parquet", "b/same.parquet"]
 
@@ -196,6 +196,9 @@ def test_a_listing_that_cannot_be_trusted_is_refused(configure, name, monkeypatc
 def test_a_list_that_is_no_text_is_an_error(configure, name, tmp_path):
     (tmp_path / "all.txt").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match=r"all\.txt cannot be read \(it is not text\)"):
+        listed(configure(files=f"{tmp_path}/all.txt"), name)
+    (tmp_path / "all.txt").write_bytes("a\n".encode("utf-16-le"))
+    with pytest.raises(ConfigError, match=r"all\.txt holds zero bytes: damaged, or UTF-16"):
         listed(configure(files=f"{tmp_path}/all.txt"), name)
     with pytest.raises(ConfigError, match=r"none\.txt cannot be read \(No such file"):
         listed(configure(files=f"{tmp_path}/none.txt"), name)

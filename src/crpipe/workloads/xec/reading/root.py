@@ -70,7 +70,7 @@ def read_dead(path: Path) -> DeadSensors:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text(encoding="utf-8").splitlines()
+        return path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise FormatError(
             f"{path}: expected a text file of dead sensors ({error}); name one in source.tables, as dead"

@@ -176,7 +176,7 @@ def test_dead_sensors_are_added_to_the_sentinels(write, tmp_path):
     whole = read(path).items.reshape(EVENTS, SENSORS, 4)
     lists = {
         "# two of them\n3  # flickers\n\n4759\n": np.tile([[3, 4759]], (EVENTS, 1)),
-        "run, sensor_id\n8, 3\n 8 ,4759\n": np.array([[3, 4759]] * 2),
+        "\ufeffrun, sensor_id\n8, 3\n 8 ,4759\n": np.array([[3, 4759]] * 2),
         "# none\n": np.zeros((0, 2), int),
     }
     for number, (text, sensors) in enumerate(lists.items()):
