@@ -40,6 +40,7 @@ _STATES = {
 }
 _AROUND = re.compile(r"^WorkflowError:\n(.+)\n(?:\[.*\]\n)?\Z", re.MULTILINE)
 _MEMORY = re.compile(r"exceeded (?:job )?memory limit|oom[-_ ]kill", re.IGNORECASE)
+_WITHOUT = re.compile(r"^(.+) \(missing locally, parent dir", re.MULTILINE)  # of a job that ended well
 _LOGS = re.compile(r"(?<=\.log), ")  # a directory's name may have a comma, too
 _HINT = " (check log file(s) for error details)"
 _SILENT = "ended without a message: killed, or out of memory"
@@ -86,7 +87,12 @@ def explain(paths: Paths, messages: str, ends: Mapping[Path, int]) -> list[str]:
         text = cause.partition(": ")[2]
         repeats = {shorten(each, _WIDTH) for each in (text, f"crpipe: {text}")}
         lines += [f"  | {line}" for line in _tail(failure.log) if line not in repeats]
-    return lines
+    lost = [path for path in dict.fromkeys(_WITHOUT.findall(messages)) if not is_present(Path(path))]
+    return lines + [
+        f"{path}: missing, though its job ended well: it was deleted, or written elsewhere because the "
+        "configuration (run, results) was changed meanwhile; a slow file server needs --latency-wait"
+        for path in lost
+    ]
 
 
 def kinds_of(paths: Paths, messages: str, ends: Mapping[Path, int]) -> list[Row]:

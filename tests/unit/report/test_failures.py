@@ -162,6 +162,19 @@ def test_a_job_killed_after_its_work_is_reported_so(campaign):
     assert lines[0].startswith(f"train {NAME}: finished its work, but its job failed afterwards; the next")
 
 
+def test_a_job_that_ended_without_its_output_names_what_is_missing(campaign):
+    receipt, here = campaign.paths().receipt(NAME), campaign.paths().run_dir() / "logs"
+    text = (
+        f"Waiting at most 5 seconds for missing files:\n{receipt} (missing locally)\n"
+        "MissingOutputException in rule train in file shared.smk, line 38:\n"
+        "Job 1  completed successfully, but some output files are missing. "
+        f"Missing files after 5 seconds:\n{receipt} (missing locally, parent dir contents: )\n"
+        f"{here} (missing locally, parent dir not present)\n"
+    )
+    (line,) = explain(campaign.paths(), text, {})
+    assert line.startswith(f"{receipt}: missing, though its job ended well: it was deleted")
+
+
 def test_the_kind_of_a_failure_is_known_where_the_job_could_say_it(campaign):
     (silent,) = kinds_of(campaign.paths(), said(campaign, ENDED.format(state="TIMEOUT")), {})
     about = {"attempts": 0, "log": silent["log"]}
