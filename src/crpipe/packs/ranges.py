@@ -77,6 +77,8 @@ def split_pack(pack: Path, out: Path, progress: Progress) -> None:
             refuse_other_key(pack, record, _key(campaign, record.name), "the reader")
             _split(campaign, record.name, progress)
             _result(campaign, record.name).write(out, RANGE_OUT, record.name, record.key)
+        except KeyboardInterrupt:  # a stop, like SIGTERM, is no failure of the range
+            raise
         except BaseException as error:
             write_failure(out, RANGE_OUT, record, error)
             raise

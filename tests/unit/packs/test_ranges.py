@@ -113,3 +113,14 @@ def test_a_range_that_fails_comes_back_as_the_error_that_it_was(begin, tmp_path)
     flip(tmp_path / "in.tar")
     with pytest.raises(PackError, match="send it again"):
         split_pack(tmp_path / "in.tar", tmp_path / "out.tar", Told())
+
+
+def test_ctrl_c_is_no_failure_of_a_range(begin, tmp_path, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    pack_range(open_of(begin(tmp_path)), FIRST, tmp_path / "in.tar", Told())
+    monkeypatch.setattr("crpipe.packs.ranges.stage_range", stop)
+    with pytest.raises(KeyboardInterrupt):
+        split_pack(tmp_path / "in.tar", tmp_path / "out.tar", Told())
+    assert not (tmp_path / "out.tar").exists()
