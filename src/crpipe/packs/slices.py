@@ -230,10 +230,8 @@ class _Node:
             return
         try:
             record = read_record(state, (STATE,), _NOT_USED)
-            if record.key != self.record.key:
-                raise PackError(
-                    f"{state}: of key {record.key or 'none'}, the pack has {self.record.key}; {_NOT_USED}"
-                )
+            if record.key not in (self.record.key, ""):  # "": a signal came while the pack was read
+                raise PackError(f"{state}: of key {record.key}, the pack has {self.record.key}; {_NOT_USED}")
             unpack_all(state, self.aside, (STATE,), _NOT_USED)
         except DataError as error:
             self.log.message(f"warning: {error}")

@@ -255,6 +255,14 @@ def test_a_state_that_does_not_fit_is_named_and_left_out(campaign, whole, tmp_pa
     assert results(head, SECOND) == whole
 
 
+def test_the_state_of_a_slice_that_was_stopped_before_it_read_its_pack_is_none(campaign, tmp_path):
+    job, told = packed(campaign, tmp_path / "node"), Told()
+    write_pack(Path(job.state), new_record("state of a link", "", "", ""), {})
+    train_pack(job, told)
+    assert "warning" not in str(told)
+    assert not Path(job.state).exists()
+
+
 def test_a_divergence_comes_back_as_the_error_that_it_was(campaign, tmp_path):
     config = toy_config(tmp_path / "head", train={**TRAIN, "stop_loss": 1e-9})
     job = packed(config, tmp_path / "node", FIRST)
