@@ -214,10 +214,9 @@ class Transfer:
             headers |= self._begun[path].if_range(server) if path in self._begun else {}
 
         def receive(answer: Answer) -> Callable[[bytes], None]:
-            if not copied.done() and answer.status != 200:  # noqa: PLR2004
+            if answer.status != 200:  # noqa: PLR2004
                 # XRootD answers 500 to whom may not read a file, where it is asked for the checksum, too.
-                self._silent.add(server)
-                raise Renewed(f"{server}: answers {answer.status} when also asked for a checksum")
+                self._refuse_both(server, copied, f"answers {answer.status}")
             self._check_status(entry, answer, space, server, token)
             _check_time(entry, answer, space)
             take = _taker(answer, copy, server)
@@ -231,10 +230,17 @@ class Transfer:
         try:
             await self._downloads.get(_url(server, path), headers, receive)
         except DownloadError as error:
+            self._refuse_both(server, copied, str(error))
             if error.outage:
                 raise TemporaryFailure(f"{server}: {error}", Failure.SERVER_BUSY) from error
             raise _cut(server, copy, str(error)) from error
         if copy.position != copy.size:
+    def _refuse_both(self, server: str, copied: asyncio.Future[Answer | None], why: str) -> None:
+        """Raise Renewed, and ask the server for less from now on, if it was asked for the checksum, too."""
+        if not copied.done():
+            self._silent.add(server)
+            raise Renewed(f"{server}: {why} when also asked for a checksum")
+
             raise _cut(server, copy, "the connection ended early")
 
     async def _verify(
@@ -313,6 +319,7 @@ class Transfer:
     ) -> NoReturn:
         """Raise what the refusal of a server means: look for another token, then at the other servers."""
         if token and self._tokens.reload(token):
+            self._silent.discard(server)  # what it answered to nobody
             raise Renewed
         if not token:
             try_with_token(uri, answer.status, space, self._tokens)

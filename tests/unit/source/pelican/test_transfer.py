@@ -9,7 +9,7 @@ from crpipe.campaign.raw_files import Entry
 from crpipe.source.pelican.director import Namespace
 from crpipe.source.pelican.download import Answer, DownloadError
 from crpipe.source.pelican.server_checksums import ENOUGH, TRIES, ServerChecksums
-from crpipe.source.pelican.tokens import Token
+from crpipe.source.pelican.tokens import Token, Tokens
 from crpipe.source.pelican.transfer import Transfer, refusal
 from crpipe.source.retries import AdaptiveDiskCalls, Failure, TemporaryFailure
 
@@ -20,6 +20,9 @@ ENTRY = Entry("f.h5", "pelican://h/ns/sim/0000000-0000999/f.h5", len(CONTENT), N
 
 def answer(status=200, **headers):
     return Answer(status, {name.replace("_", "-"): str(value) for name, value in headers.items()})
+
+
+ANSWER = answer(Content_Length=len(CONTENT), Digest=GOOD)
 
 
 class FakeDownloads:
@@ -70,7 +73,7 @@ def test_a_checksum_that_the_server_names_is_compared(tmp_path):
 
 
 def test_a_small_file_and_its_checksum_come_in_one_request(tmp_path, monkeypatch):
-    downloads = FakeDownloads(answer(Content_Length=len(CONTENT), Digest=GOOD))
+    downloads = FakeDownloads(ANSWER)
     assert fetched(tmp_path / "part", downloads).verified == "source-checksum"
     assert [verb for verb, _, _ in downloads.asked] == ["GET"]
     wrong = FakeDownloads(answer(Content_Length=len(CONTENT), Digest="adler32=00000001"))
@@ -110,6 +113,45 @@ def test_a_server_that_refuses_both_at_once_is_asked_for_one_after_the_other(tmp
         return await transfer.fetch(ENTRY, tmp_path / "part")
 
     assert asyncio.run(tries()).verified == "source-checksum"
+
+
+def test_a_server_that_is_silent_where_it_is_asked_for_both_is_asked_for_one_after_the_other(tmp_path):
+    class Ends(FakeDownloads):
+        async def get(self, url, headers, receive):
+            if "Want-Digest" in headers:
+                raise DownloadError("no answer in time")
+            return await super().get(url, headers, receive)
+
+    async def tries():
+        transfer = Transfer(FakeDirector(), Ends(head=answer(Digest=GOOD)), AdaptiveDiskCalls(), tokens=None)
+        with pytest.raises(TemporaryFailure, match="no answer in time when also asked") as silent:
+            await transfer.fetch(ENTRY, tmp_path / "part")
+        assert silent.value.kind is Failure.PROGRESS_MADE  # it does not count
+        return await transfer.fetch(ENTRY, tmp_path / "part")
+
+    assert asyncio.run(tries()).verified == "source-checksum"
+
+
+def test_what_a_host_answers_without_a_token_is_no_reason_to_ask_it_for_less(tmp_path, monkeypatch):
+    class Guarded(FakeDownloads):
+        async def get(self, url, headers, receive):
+            self.get_answer = ANSWER if "Authorization" in headers else answer(500 if len(headers) else 401)
+            return await super().get(url, headers, receive)
+
+    monkeypatch.setenv("BEARER_TOKEN", "x")
+    host = Namespace("", ["https://one"], False, "", "", "https://one", is_host=True)
+    director, downloads = FakeDirector(), Guarded()
+    director.namespace = lambda _: asyncio.sleep(0, host)
+
+    async def tries():
+        transfer = Transfer(director, downloads, AdaptiveDiskCalls(), Tokens(""))
+        for _ in range(2):  # refused for both, then for the file alone
+            with pytest.raises(TemporaryFailure):
+                await transfer.fetch(ENTRY, tmp_path / "part")
+        return await transfer.fetch(ENTRY, tmp_path / "part")
+
+    assert asyncio.run(tries()).verified == "source-checksum"
+    assert "HEAD" not in {verb for verb, _, _ in downloads.asked[2:]}
 
 
 def test_an_unfinished_copy_goes_on_where_it_stopped(tmp_path):
