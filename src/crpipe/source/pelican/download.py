@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -14,7 +16,7 @@ from crpipe.core import checksums
 from crpipe.core.files import disk_errors, open_regular_file
 from crpipe.source.pelican.director import SLOWEST, TrickleError, cause
 from crpipe.source.pelican.webdav import when
-from crpipe.source.retries import CONNECT_S, TemporaryFailure
+from crpipe.source.retries import CONNECT_S, LONGEST_S, TemporaryFailure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -65,6 +67,28 @@ class Answer:
         """
         named, now = when(self.header("Last-Modified")), when(self.header("Date"))
         return None if named and now and named >= now else named
+
+    @property
+    def retry_after(self) -> float:
+        """Seconds that a busy server asks to wait, 0 when it does not."""
+        named = self.header("Retry-After").strip()
+        if re.fullmatch(r"[0-9]{1,9}", named):
+            return min(float(named), LONGEST_S)
+        moment = when(named)
+        return min(max(0.0, moment.timestamp() - time.time()), LONGEST_S) if moment else 0.0
+
+    def compression(self, *sizes: int) -> str:
+        """Describe that the body is compressed on its way; empty where it has one of the file's ``sizes``.
+
+        Some servers name the encoding of a file that is stored so (x.gz), and send it as it is.
+        """
+        named = self.header("Content-Encoding").strip()
+        if named.lower() in {"", "identity"} or self.length in sizes:
+            return ""
+        return (
+            f"comes compressed (Content-Encoding: {named}), though it is asked for as it is; ask the site to "
+            "switch that off"
+        )
 
 
 class Downloads:

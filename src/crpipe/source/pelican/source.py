@@ -21,7 +21,6 @@ from crpipe.source.pelican.transfer import (
     Transfer,
     authorization,
     refusal,
-    retry_after,
     try_with_token,
 )
 from crpipe.source.pelican.webdav import Listed, parse_listing
@@ -113,6 +112,8 @@ class RemoteSource:
         try:
             return parse_listing(bytes(body), folder)
         except ValueError as error:
+            if packed := answer.compression():
+                raise ListingError(f"{_where(location)}: the listing {packed}{LISTS_NONE}") from error
             raise TemporaryFailure(str(error)) from error
 
     def _check_status(
@@ -167,7 +168,7 @@ class RemoteSource:
 def _failure(answer: Answer, text: str) -> TemporaryFailure:
     """Return the failure of a request that may be tried again, once a busy server wants it."""
     if answer.status in BUSY:
-        return TemporaryFailure(text, Failure.SERVER_BUSY, pause_s=retry_after(answer))
+        return TemporaryFailure(text, Failure.SERVER_BUSY, pause_s=answer.retry_after)
     return TemporaryFailure(text)
 
 

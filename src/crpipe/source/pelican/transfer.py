@@ -5,21 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import time
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import quote, urlsplit
 
 from crpipe.campaign.raw_files import LISTED, SERVER_ONLY, SIZE_ONLY, Entry, Verification
 from crpipe.core import checksums
-from crpipe.core.errors import AccessError, ChangedError, TransferError
+from crpipe.core.errors import AccessError, ChangedError, SourceError, TransferError
 from crpipe.source.local import file_type_problem
 from crpipe.source.pelican.director import AVOIDED_S, BUSY, NOT_FOUND, Director, root_of
 from crpipe.source.pelican.download import Answer, DownloadError, Downloads, PartialFile
 from crpipe.source.pelican.server_checksums import Named, ServerChecksums
 from crpipe.source.pelican.tokens import Token, Tokens, scope_for
-from crpipe.source.pelican.webdav import when
-from crpipe.source.retries import LONGEST_S, AdaptiveDiskCalls, Failure, TemporaryFailure
+from crpipe.source.retries import AdaptiveDiskCalls, Failure, TemporaryFailure
 from crpipe.source.uris import host_and_path
 
 if TYPE_CHECKING:
@@ -219,7 +217,7 @@ class Transfer:
                 self._refuse_both(server, copied, f"answers {answer.status}")
             self._check_status(entry, answer, space, server, token)
             _check_time(entry, answer, space)
-            take = _taker(answer, copy, server)
+            take = _taker(entry, answer, copy, space, server)
             _set(copied, answer)
             if not copy.position:
                 self._begun[path] = _DownloadVersion(server, answer)
@@ -230,18 +228,18 @@ class Transfer:
         try:
             await self._downloads.get(_url(server, path), headers, receive)
         except DownloadError as error:
-            self._refuse_both(server, copied, str(error))
             if error.outage:
                 raise TemporaryFailure(f"{server}: {error}", Failure.SERVER_BUSY) from error
+            self._refuse_both(server, copied, str(error))
             raise _cut(server, copy, str(error)) from error
         if copy.position != copy.size:
+            raise _cut(server, copy, "the connection ended early")
+
     def _refuse_both(self, server: str, copied: asyncio.Future[Answer | None], why: str) -> None:
         """Raise Renewed, and ask the server for less from now on, if it was asked for the checksum, too."""
         if not copied.done():
             self._silent.add(server)
             raise Renewed(f"{server}: {why} when also asked for a checksum")
-
-            raise _cut(server, copy, "the connection ended early")
 
     async def _verify(
         self, entry: Entry, copy: PartialFile, space: Namespace, server: str, named: Named | None
@@ -306,7 +304,7 @@ class Transfer:
             raise TemporaryFailure(
                 f"{server}: holds a shorter file than the manifest says", Failure.WRONG_BYTES
             )
-        pause_s = retry_after(answer) if status in BUSY else 0.0
+        pause_s = answer.retry_after if status in BUSY else 0.0
         alone = not space.avoid(server, max(AVOIDED_S, pause_s))
         raise TemporaryFailure(
             f"{server}: answers {status}",
@@ -319,9 +317,9 @@ class Transfer:
     ) -> NoReturn:
         """Raise what the refusal of a server means: look for another token, then at the other servers."""
         if token and self._tokens.reload(token):
-            self._silent.discard(server)  # what it answered to nobody
             raise Renewed
         if not token:
+            self._silent.discard(server)  # what it answered to nobody
             try_with_token(uri, answer.status, space, self._tokens)
         if space.avoid(server):
             raise TemporaryFailure(f"{server}: answers {answer.status}", Failure.PROGRESS_MADE)
@@ -456,8 +454,15 @@ def _check_time(entry: Entry, answer: Answer, space: Namespace) -> None:
         )
 
 
-def _taker(answer: Answer, copy: PartialFile, server: str) -> Callable[[bytes], None]:
+def _taker(
+    entry: Entry, answer: Answer, copy: PartialFile, space: Namespace, server: str
+) -> Callable[[bytes], None]:
     """Write the body of an answer to the copy; raise TemporaryFailure when it is not the rest of the file."""
+    compressed = answer.compression(copy.size, copy.size - copy.kept)
+    if compressed and space.is_host:
+        raise SourceError(f"{entry.uri}: {compressed}, or copy it by other means")
+    if compressed:  # another cache may send it as it is
+        raise TemporaryFailure(f"{server}: {compressed}")
     _position(answer, copy, server)
     promised = answer.length
     if promised is not None and copy.position + promised != copy.size:
@@ -485,15 +490,6 @@ def _other_size(server: str, offered: int, size: int) -> TemporaryFailure:
         "manifest to list the range again",
         Failure.WRONG_BYTES,
     )
-
-
-def retry_after(answer: Answer) -> float:
-    """Return the seconds that a busy server asks to wait, 0 when it does not."""
-    named = answer.header("Retry-After").strip()
-    if re.fullmatch(r"[0-9]{1,9}", named):
-        return min(float(named), LONGEST_S)
-    moment = when(named)
-    return min(max(0.0, moment.timestamp() - time.time()), LONGEST_S) if moment else 0.0
 
 
 def _cut(server: str, copy: PartialFile, why: str) -> TemporaryFailure:

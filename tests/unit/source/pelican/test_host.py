@@ -1,5 +1,6 @@
 """Files of one web server, named in lists; a token goes only to a server that asks for one over TLS."""
 
+import gzip
 import http.server
 import os
 import threading
@@ -10,6 +11,7 @@ import pytest
 from crpipe.core.errors import AccessError, ChangedError, ConfigError, ListingError, TransferError
 from crpipe.core.text import NullProgress
 from crpipe.source.listing import list_range
+from crpipe.source.pelican.download import Answer, Downloads
 from crpipe.source.pelican.login import check_access
 from crpipe.source.pelican.tokens import Token
 from crpipe.source.stage import stage_range
@@ -130,6 +132,17 @@ def test_a_server_that_refuses_head_alone_sends_its_files(by_list, server, name,
     monkeypatch.setattr("crpipe.source.stage.confirm_listing", lambda *_: None)  # which asks by HEAD
     stage_range(opened(config), str(name), NullProgress())
     assert_identical(config.paths().raw(str(name)), files)
+
+
+def test_a_listing_that_comes_compressed_is_named_as_that(configure, name, monkeypatch):
+    async def get(_self, _url, _headers, receive, _method):
+        answer = Answer(207, {"Content-Encoding": "gzip"})
+        receive(answer)(gzip.compress(b"<multistatus/>"))
+        return answer
+
+    monkeypatch.setattr(Downloads, "get", get)
+    with pytest.raises(ListingError, match=r"listing comes compressed \(Content-Encoding: gzip\)"):
+        listed(configure(uri="https://one/{range}/*.bin", attempts=1), name)
 
 
 def test_the_server_of_python_s_library_is_enough(by_list, name, files):

@@ -6,6 +6,7 @@ import zlib
 import pytest
 
 from crpipe.campaign.raw_files import Entry
+from crpipe.core.errors import SourceError
 from crpipe.source.pelican.director import Namespace
 from crpipe.source.pelican.download import Answer, DownloadError
 from crpipe.source.pelican.server_checksums import ENOUGH, TRIES, ServerChecksums
@@ -152,6 +153,20 @@ def test_what_a_host_answers_without_a_token_is_no_reason_to_ask_it_for_less(tmp
 
     assert asyncio.run(tries()).verified == "source-checksum"
     assert "HEAD" not in {verb for verb, _, _ in downloads.asked[2:]}
+
+
+def test_a_file_that_comes_compressed_is_named_as_that(tmp_path):
+    packed = FakeDownloads(answer(Content_Length=10, Content_Encoding="gzip"))
+    with pytest.raises(TemporaryFailure, match=r"compressed \(Content-Encoding: gzip\).*; ask the site"):
+        fetched(tmp_path / "part", packed)
+    director = FakeDirector()
+    director.namespace = lambda _: asyncio.sleep(
+        0, Namespace("", ["https://one"], False, "", "", is_host=True)
+    )
+    with pytest.raises(SourceError, match="or copy it by other means"):  # nobody else has it
+        asyncio.run(Transfer(director, packed, AdaptiveDiskCalls(), None).fetch(ENTRY, tmp_path / "part"))
+    stored = FakeDownloads(answer(Content_Length=len(CONTENT), Content_Encoding="x-gzip", Digest=GOOD))
+    assert fetched(tmp_path / "part", stored).verified == "source-checksum"
 
 
 def test_an_unfinished_copy_goes_on_where_it_stopped(tmp_path):
