@@ -14,13 +14,14 @@ from werkzeug.serving import make_server
 class S3Server:
     """Serves the bucket ``bucket``; ``composite`` has the keys whose checksum is one of parts.
 
-    cuts: how many objects are sent by half first.
+    cuts: how many objects are sent by half first. status: the answer to all requests, without a body.
     """
 
     def __init__(self):
         self.composite = set()
         self.untyped = set()
         self.cuts = 0
+        self.status = ""
 
     def __enter__(self):
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
@@ -43,6 +44,9 @@ class S3Server:
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def _typed(self, environ, start):
+        if self.status:
+            start(self.status, [("Content-Length", "0")])
+            return [b""]
         key = environ["PATH_INFO"].partition("/bucket/")[2]
 
         def typed(status, headers, *rest):

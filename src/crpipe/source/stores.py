@@ -44,7 +44,10 @@ _LIBRARIES = {  # module, extra, and the bases of the errors that are no OSError
 _SECOND = timedelta(seconds=1)  # MinIO and Ceph list milliseconds, and name whole seconds for one object
 _TIMES = ("mtime", "LastModified", "last_modified", "updated")
 _MISSING = ("[3011]", "no such file", "unable to locate", "not found", "does not exist")
-_REFUSED = ("[3010]", "permission denied", "not authorized", "auth failed", "forbidden", "credential")
+_REFUSED = re.compile(
+    r"\[3010\]|permission denied|not authorized|auth failed|forbidden|credential|profilenotfound"
+    "|invalidconfig|ssotoken|tokenretrieval|provided token|bad request"  # so S3, to HEAD, of an old token
+)
 _SUBMITTED = re.compile(r"Failed to submit .* request: ")  # names an address in memory
 _CREDENTIALS = "docs/pelican.md says where credentials are found"
 _NAMES_NONE = ("[3013]", "not supported")  # XRootD's answer where no checksum is configured
@@ -242,13 +245,19 @@ class FsspecSource:
         except self._errors as error:
             text = " ".join(redact(_SUBMITTED.sub("", str(error)) or type(error).__name__).split())
             words = f"{type(error).__name__} {text}".lower()
-            if isinstance(error, PermissionError) or any(each in words for each in _REFUSED):
+            if isinstance(error, PermissionError) or _REFUSED.search(words):
                 raise AccessError(f"{where}: refused ({text}); {_CREDENTIALS}") from error
-            if isinstance(error, FileNotFoundError) or any(each in words for each in _MISSING):
+            is_answer = isinstance(
+                error, OSError
+            )  # others are of the library itself: no login, no connection
+            if isinstance(error, FileNotFoundError) or (
+                is_answer and any(each in words for each in _MISSING)
+            ):
                 raise TemporaryFailure(f"{where}: not there ({text})", Failure.MISSING) from error
             raise TemporaryFailure(f"{where}: {text}", Failure.SERVER_BUSY) from error
-        except ValueError as error:
-            raise ConfigError(f"{where}: {error}; correct the address, or AWS_ENDPOINT_URL") from error
+        except (ValueError, RecursionError) as error:  # the latter of S3, where a redirect names no place
+            reason = "it is redirected without end" if isinstance(error, RecursionError) else error
+            raise ConfigError(f"{where}: {reason}; correct the address, or AWS_ENDPOINT_URL") from error
         if self._is_closed:  # nobody waits for this copy, and another job may make it now
             raise TemporaryFailure(f"{where}: closed meanwhile")
         return answer

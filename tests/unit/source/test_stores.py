@@ -166,6 +166,39 @@ def test_credentials_that_are_missing_are_told(store, name, monkeypatch, tmp_pat
         listed(store(), name)
 
 
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "sso_start_url=https://x\nsso_region=us-east-1\nsso_account_id=1\nsso_role_name=r",
+        "role_arn=arn:aws:iam::1:role/x\nsource_profile=other",
+        None,  # there is no such profile
+    ],
+)
+def test_a_profile_without_a_valid_login_is_no_missing_range(store, name, monkeypatch, tmp_path, keys):
+    """The login that `aws sso login` makes 'does not exist': that was said of the files."""
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    (tmp_path / "config").write_text(f"[profile p]\n{keys}\n" if keys else "")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_PROFILE", "p")
+    with pytest.raises(AccessError, match="refused .*; docs/pelican.md says where credentials are found"):
+        listed(store(), name)
+
+
+def test_a_request_that_the_store_calls_bad_is_one_of_expired_credentials(store, bucket, name, monkeypatch):
+    config = store()
+    listed(config, name)
+    monkeypatch.setattr(bucket, "status", "400 Bad Request")  # as S3 answers HEAD, without a body
+    with pytest.raises(AccessError, match="Bad Request"):
+        stage_range(opened(config), str(name), NullProgress())
+
+
+def test_a_redirect_to_nowhere_is_named(store, bucket, name, monkeypatch):
+    monkeypatch.setattr(bucket, "status", "301 Moved Permanently")
+    with pytest.raises(ConfigError, match="redirected without end; correct the address, or AWS_ENDPOINT_URL"):
+        listed(store(), name)
+
+
 def test_a_library_that_is_missing_is_named(store, name):
     with pytest.raises(MissingExtra, match=r"gcsfs is needed to read gs:// .* pip install 'crpipe\[cloud\]'"):
         listed(store(uri="gs://bucket/{range}/*.bin"), name)
