@@ -76,8 +76,12 @@ class Token:
     @property
     def scopes(self) -> list[str]:
         """What the token allows."""
-        scope = self.claims.get("scope", "")
-        return scope.split() if isinstance(scope, str) else [str(one) for one in scope]
+        return " ".join(self._texts("scope")).split()
+
+    def _texts(self, claim: str) -> list[str]:
+        """Read a claim that is one text, or a list of them."""
+        named = self.claims.get(claim) or []
+        return [str(one) for one in (named if isinstance(named, list) else [named])]
 
     def lacks(self, needed: str, issuer: str) -> str:
         """Describe why the token cannot be accepted, as far as its claims show it; empty: nothing is seen."""
@@ -90,8 +94,7 @@ class Token:
 
     def is_for(self, host: str) -> bool:
         """Return whether a server of this name is among those that the token is for; most name no server."""
-        named = self.claims.get("aud") or []
-        audience = [named] if isinstance(named, str) else [str(one) for one in named]
+        audience = self._texts("aud")
         return not audience or any(
             one in _ANY or (urlsplit(one).hostname or one.partition(":")[0]) == host for one in audience
         )

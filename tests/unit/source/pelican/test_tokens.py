@@ -44,6 +44,12 @@ def test_the_scope_covers_every_range_and_is_relative_to_the_issuer(uri, base, s
     assert scope_for(uri, base) == scope
 
 
+def test_claims_that_are_no_text_name_nothing():
+    token = Token.parse(jwt(aud=5, scope=7), "here")
+    assert not token.is_for("one")
+    assert token.lacks("storage.read:/", "").startswith("the token's scope is 7")
+
+
 @pytest.mark.parametrize(
     ("scope", "covers"),
     [
