@@ -28,7 +28,7 @@ BUDGET = {
     "config": (8, 1745),
     "events": (12, 1990),
     "campaign": (13, 2935),
-    "source": (28, 7065),
+    "source": (28, 7075),
     "split": (14, 3575),
     "loading": (5, 1115),
     "report": (23, 5780),

@@ -62,7 +62,7 @@ class RecordedPositions:
         if recorded is not None and recorded.source != source:
             raise ConfigError(
                 f"{self.record}: numbers the files of {recorded.source}, not of {source}; "
-                "restore source.uri, or set `results` to a new directory"
+                f"restore source.uri, or {self._anew()}"
             )
 
     def record_or_check(
@@ -102,6 +102,12 @@ class RecordedPositions:
         with pq.ParquetFile(self.names) as file:
             return file.read(_SCHEMA.names)["name"].to_pylist()  # type: ignore[no-any-return]
 
+    def _anew(self) -> str:
+        """Return how to number the files again: while no range is listed, no number is in use."""
+        if any(self.record.parent.glob("manifests/*")):
+            return "set `results` to a new directory"
+        return f"delete {self.record} (no range is listed yet)"
+
     def _follow(self, names: Sequence[str]) -> bool:
         """Return whether these are the recorded names and others after them; those were named one by one."""
         old = self.read()
@@ -113,7 +119,7 @@ class RecordedPositions:
         lines += [f"  {name}: new" for name in natural_order(new - old)]
         if lines:
             more = [f"  … and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
-            way = "restore the old files, or set `results` to a new directory to number them again"
+            way = f"restore the old files, or {self._anew()} to number them again"
             if self._follow(names):
                 way = (
                     "all follow the last one: crpipe count --grown numbers them, too; then raise ranges.last"

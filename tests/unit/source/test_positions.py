@@ -34,7 +34,11 @@ def test_a_later_listing_with_other_names_is_refused_with_the_differences(positi
     with pytest.raises(ListingError) as caught:
         positions.record_or_check([*names[1:], "new"], 11, "/data/*", NullProgress())
     assert "  file0: gone\n  new: new\n" in str(caught.value)
-    assert "set `results` to a new directory" in str(caught.value)
+    assert f"delete {positions.record} (no range is listed yet) to number them again" in str(caught.value)
+    (positions.record.parent / "manifests").mkdir()
+    (positions.record.parent / "manifests" / "0000000-0000011.parquet").touch()
+    with pytest.raises(ListingError, match="set `results` to a new directory to number them again"):
+        positions.record_or_check([*names[1:], "new"], 11, "/data/*", NullProgress())
     with pytest.raises(ListingError, match=r"file4: gone\n  … and 7 more"):
         positions.record_or_check([], 11, "/data/*", NullProgress())
     assert positions.read() == names
