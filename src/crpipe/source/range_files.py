@@ -166,6 +166,8 @@ class SourceFiles:
         names, positions = self.names(), self._positions
         if not names and not (positions and positions.exist()):
             where = self.pattern.shown
+            if self.pattern.files:
+                raise ListingError(f"{where}: names no file; write one address or path on each line")
             raise ListingError(
                 f"{where}: no file there matches; correct source.uri, for example /data/*.parquet"
             )

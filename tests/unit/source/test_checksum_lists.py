@@ -53,6 +53,8 @@ def test_every_algorithm_is_computed(tmp_path, algorithm):
     ("name", "text", "read"),
     [
         ("SHA256SUMS", f"{SHA}  a.h5\n", ("sha256", SHA)),
+        ("list", f"\ufeff{SHA}  a.h5\n", ("sha256", SHA)),  # editors of Windows write such a mark
+        ("excel.csv", f"\ufeffpath,sha256\na.h5,{SHA}\n", ("sha256", SHA)),
         ("list", f"{MD5.upper()} *./R/a.h5\n", ("md5", MD5)),
         ("list", f"# comment\n\n{SHA}\tR/a.h5\n", ("sha256", SHA)),
         ("bsd", f"SHA256 (R/a.h5) = {SHA}\n", ("sha256", SHA)),

@@ -105,7 +105,8 @@ def test_a_changed_source_is_reported_not_taken(configure, name, tree):
 
 def test_explicit_files_replace_a_listing(configure, name, tree, tmp_path):
     chosen = [tree / str(name) / f"part-{index:04d}.bin" for index in (7, 2)]
-    (tmp_path / f"{name}.txt").write_text("# chosen by hand\n\n" + "\n".join(map(str, chosen)) + "\n")
+    text = "# chosen by hand\n\n" + "\n".join(map(str, chosen)) + "\n"
+    (tmp_path / f"{name}.txt").write_text(text, "utf-8-sig")  # as editors of Windows do
     entries = listed(configure(files=f"{tmp_path}/{{range}}.txt"), name)
     assert [(entry.path, entry.size) for entry in entries] == [
         ("part-0002.bin", 2001),
@@ -120,6 +121,12 @@ def test_explicit_files_of_one_name_keep_their_directories(configure, name, tmp_
     (tmp_path / f"{name}.txt").write_text("\ufeffa/same.parquet\nb/same.parquet\n")  # as Windows writes it
     entries = listed(configure(files=f"{tmp_path}/{{range}}.txt"), name)
     assert [entry.path for entry in entries] == ["a/same.parquet", "b/same.parquet"]
+
+
+def test_one_list_without_files_is_named_as_that(configure, name, tmp_path):
+    (tmp_path / "all.txt").write_text("# none\n")
+    with pytest.raises(ListingError, match="all.txt: names no file; write one address or path on each line"):
+        listed(configure(files=f"{tmp_path}/all.txt"), name)
 
 
 @pytest.mark.parametrize(
