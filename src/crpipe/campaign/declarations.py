@@ -16,7 +16,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 import crpipe
-from crpipe.config.loading import explain
+from crpipe.config.validation import explain
 from crpipe.core.errors import ConfigError
 
 GROUP = "crpipe.workloads"

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
@@ -56,15 +48,6 @@ class Section(BaseModel):
         return {
             name: {} if value is None and name in _sections(cls) else value for name, value in tree.items()
         }
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _number(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse true and false for a number: pydantic reads 1 and 0."""
-        field = cls.model_fields.get(info.field_name or "")
-        if isinstance(value, bool) and field is not None and field.annotation in {int, float}:
-            raise PydanticCustomError("number", "expected a number")
-        return value
 
 
 def _sections(model: type[BaseModel]) -> frozenset[str]:

@@ -7,12 +7,9 @@ are a ConfigError that names the file, the key and the nearest legal name.
 from __future__ import annotations
 
 import difflib
-import math
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import pydantic
 from pydantic import BaseModel, model_validator
 
 from crpipe.config.combinations import (
@@ -27,13 +24,11 @@ from crpipe.config.combinations import (
 )
 from crpipe.config.keys import Section, key
 from crpipe.config.plugins import (
-    CALLED_NOW,
     WRITTEN_AS,
     free_options,
     is_installed,
     later_options,
     options_class,
-    renamed,
 )
 from crpipe.config.sections import (
     EvaluateSection,
@@ -47,7 +42,8 @@ from crpipe.config.sections import (
     SyncSection,
     TrainSection,
 )
-from crpipe.config.yaml_text import BRACES, read_value, read_yaml
+from crpipe.config.validation import checked
+from crpipe.config.yaml_text import read_value, read_yaml
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
 from crpipe.core.paths import Paths
@@ -56,39 +52,6 @@ from crpipe.core.records import NumberedFiles, skipped_names
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
-
-
-# What is wrong with a configuration, in words: one line for each wrong key or value.
-
-
-PLAIN_NAME = "letters, digits, . _ -"
-_EXPONENT = re.compile(r"[-+]?[0-9_]*\.?[0-9]+[eE][-+]?[0-9]+|[-+]?[0-9]+\.[eE][-+]?[0-9]+")
-
-
-def explain(
-    error: pydantic.ValidationError, model: type[BaseModel], prefix: str, origin: Mapping[str, str]
-) -> str:
-    """Describe every wrong key and value, one line each: the file, the key, what is wrong."""
-    lines = []
-    for item in error.errors():
-        parts = [str(part) for part in item["loc"]]
-        dotted = (prefix + ".".join(parts)).rstrip(".")  # a rule over several options has no part of its own
-        where = next((origin[name] for name in _ancestors(dotted) if name in origin), "")
-        message = item["msg"].removeprefix("Value error, ")
-        if item["type"] == "extra_forbidden":
-            message = "unknown key" + (renamed(dotted) or _nearest(parts, model, prefix))
-        elif item["type"] == "model_type":
-            message = f"{item['input']!r}: this is a section of keys" + renamed(dotted)
-        elif item["type"] == "string_pattern_mismatch":
-            message = f"{item['input']!r}: legal are {PLAIN_NAME}, a letter or digit first"
-        elif item["type"] == "string_type" and isinstance(item["input"], dict):
-            message = f"expected text, found a mapping; {BRACES}"
-        elif item["type"] == "string_type" and not isinstance(item["input"], list):
-            message = f"YAML reads {item['input']} as no text; put quotes around what is written"
-        elif not isinstance(item["input"], dict | BaseModel):
-            message = f"{item['input']!r}: {message[:1].lower()}{message[1:]}{_as_number(item['input'])}"
-        lines.append(": ".join(part for part in (where, dotted, message) if part))
-    return "\n".join(lines)
 
 
 def check_choice(what: str, value: Any, known: Collection[str]) -> None:
@@ -104,35 +67,6 @@ def did_you_mean(value: Any, known: Collection[str]) -> str:
     lower = {each.lower(): each for each in reversed([*known])}
     near = difflib.get_close_matches(str(value).lower(), lower, n=1, cutoff=0.4)
     return f"; did you mean {lower[near[0]]}?" if near else ""
-
-
-def _as_number(value: Any) -> str:
-    """Describe what to write in place of a number that YAML reads as text: 1.5e4 (YAML wants 1.5e+4)."""
-    if not (isinstance(value, str) and _EXPONENT.fullmatch(value.strip())):
-        return ""
-    number = float(value)
-    if not math.isfinite(number):
-        return ""
-    written = f"{number:.0f}" if number.is_integer() else repr(number)
-    return f"; YAML reads {value.strip()} as text: write {written}"
-
-
-def _ancestors(dotted: str) -> Iterator[str]:
-    while dotted:
-        yield dotted
-        dotted = dotted.rpartition(".")[0]
-
-
-def _nearest(parts: list[str], model: type[BaseModel], prefix: str) -> str:
-    parent: Any = model
-    for part in parts[:-1]:
-        parent = parent.model_fields[part].annotation
-    section = ".".join(parts[:-1])
-    names = {name: f"{section}.{name}".lstrip(".") for name in parent.model_fields}
-    before = {name: new for name, new in CALLED_NOW.items() if name.rpartition(".")[0] == section}
-    names = {old.rpartition(".")[2]: new for old, new in before.items()} | names
-    near = difflib.get_close_matches(parts[-1], list(names), n=1, cutoff=0.4)
-    return f"; did you mean {prefix}{names[near[0]]}?" if near else ""
 
 
 Tree = dict[str, Any]
@@ -386,7 +320,7 @@ def read_tree(files: Iterable[Path], overrides: Iterable[str] = ()) -> tuple[Tre
 def parse_override(text: str) -> Tree:
     """Read ``key.sub=value`` (value in YAML) into a nested mapping."""
     name, equals, value = text.partition("=")
-    if not equals or not name:
+    if not equals or not all(name.split(".")):
         raise ConfigError(f"--set {text}: expected key.sub=value")
     node: Any = read_value(value, f"--set {text}")
     for part in reversed(name.split(".")):
@@ -397,10 +331,7 @@ def parse_override(text: str) -> Tree:
 def validate(tree: Tree, origin: Mapping[str, str] | None = None, *, options: Options = True) -> Config:
     """Check a merged mapping; raise ConfigError with one line per wrong key or value."""
     origin = origin or {}
-    try:
-        config = Config.model_validate(tree)
-    except pydantic.ValidationError as error:
-        raise ConfigError(explain(error, Config, "", origin)) from error
+    config: Config = checked(tree, Config, "", origin)
     for section, name in NAMED.items() if options else ():
         if options is True or is_installed(config.plugin(section)):
             _check_options(config, section, name, origin)
@@ -412,10 +343,7 @@ def _check_options(config: Config, section: str, key_name: str, origin: Mapping[
     given: Tree = getattr(config, section)
     name, model = config.plugin(section), config.options_model(section)
     if model is not None:
-        try:
-            model.model_validate(given)
-        except pydantic.ValidationError as error:
-            raise ConfigError(explain(error, model, f"{section}.", origin)) from error
+        checked(given, model, f"{section}.", origin)
     elif given:
         taker = f"{name} takes none" if name else f"{key_name} is not set"
         raise ConfigError(f"{section}: options are given ({', '.join(given)}), but {taker}")

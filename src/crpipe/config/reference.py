@@ -11,8 +11,9 @@ import yaml
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from crpipe.config.loading import NAMED, PLAIN_NAME, Config
+from crpipe.config.loading import NAMED, Config
 from crpipe.config.plugins import is_installed, options_class
+from crpipe.config.validation import PLAIN_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
