@@ -382,12 +382,26 @@ def _scoped(section: BaseModel, scopes: set[str], prefix: str = "") -> Tree:
 
 
 def _merge(into: Tree, tree: Tree, source: str, origin: dict[str, str], prefix: str = "") -> None:
+    """Merge a tree into another one, key by key; what several names share in YAML is copied for each."""
     for name, value in tree.items():
         dotted = f"{prefix}{name}"
+        if value is None and dotted in _SECTIONS:
+            continue  # all of its keys are commented out
         origin[dotted] = source
-        if isinstance(value, dict) and isinstance(into.get(name), dict):
+        if isinstance(value, dict):
+            if not isinstance(into.get(name), dict):
+                into[name] = {}
             _merge(into[name], value, source, origin, f"{dotted}.")
         else:
             into[name] = value
-            if isinstance(value, dict):
-                origin |= {f"{dotted}.{leaf}": source for leaf, _ in flatten(value)}
+
+
+def _sections(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """Name the sections, and the sections in them."""
+    for name, info in model.model_fields.items():
+        if isinstance(info.default, Section):
+            yield f"{prefix}{name}"
+            yield from _sections(type(info.default), f"{prefix}{name}.")
+
+
+_SECTIONS = frozenset((*NAMED, *_sections(Config)))

@@ -1,6 +1,7 @@
 import errno
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -207,11 +208,40 @@ def test_an_override_that_cannot_be_read(text, said):
         load_config([], [text])
 
 
-def test_a_file_that_is_not_utf8_is_named(tmp_path):
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (
+            "run: ü".encode("utf-16"),
+            "line 1: not in UTF-8; save it in UTF-8: iconv -f UTF-16 -t UTF-8",
+        ),
+        ("run: ü".encode("utf-16-le"), "line 1: not in UTF-8; save it in UTF-8: iconv -f UTF-16 -t UTF-8"),
+        ("run: a".encode("utf-16-le"), "line 1: not in UTF-8; save it in UTF-8: iconv -f UTF-16 -t UTF-8"),
+        (
+            "a: 1\nrun: ü".encode("latin1"),
+            "line 2: not in UTF-8; save it in UTF-8: iconv -f LATIN1",
+        ),
+        (b"a: 1\nrun: \x1b", r"line 2: remove the character '\x1b'"),
+    ],
+)
+def test_a_file_that_is_not_utf8_is_named_with_what_converts_it(tmp_path, content, said):
     path = tmp_path / "config.yaml"
-    path.write_bytes(b"run: \xff\n")
-    with pytest.raises(ConfigError, match=rf"{path}: not valid YAML: .*utf-8"):
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=re.escape(f"{path}: not valid YAML: {said}")):
         load_config([path])
+
+
+def test_a_section_that_two_names_share_is_changed_under_one_of_them(tmp_path):
+    path = write(tmp_path, "config.yaml", "resources: {stage: &a {cpus: 3}, split: *a}")
+    resources = load_config([path], ["resources.stage.cpus=7"]).resources
+    assert (resources.stage.cpus, resources.split.cpus) == (7, 3)
+
+
+def test_a_later_section_without_keys_changes_nothing(tmp_path):
+    files = [write(tmp_path, "a.yaml", "load: {batch_size: 5}\ntrain: {schedule: {restarts: 7}}")]
+    files.append(write(tmp_path, "b.yaml", "load:\n  # batch_size: 9\ntrain:\n  schedule:\n"))
+    config = load_config(files)
+    assert (config.load.batch_size, config.train.schedule.restarts) == (5, 7)
 
 
 def test_every_wrong_key_is_told_at_once(tmp_path):
@@ -221,7 +251,17 @@ def test_every_wrong_key_is_told_at_once(tmp_path):
     assert len(str(caught.value).splitlines()) == 2
 
 
-@pytest.mark.parametrize(("text", "said"), [("- a\n", "expected keys"), ("a: [", "not valid YAML")])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("- a\n", "expected keys"),
+        ("[]", "expected keys"),
+        ("a: [", "not valid YAML"),
+        ("reader: &a {x: *a}", "not valid YAML: line 1, column 9: found unconstructable recursive node"),
+        ("source: {uri: *.parquet}", "; put quotes around a value that begins with"),
+        ("load: !include load.yaml", "'!include'; --config takes several files, and text that begins"),
+    ],
+)
 def test_a_file_that_is_no_configuration(tmp_path, text, said):
     with pytest.raises(ConfigError, match=said):
         load_config([write(tmp_path, "config.yaml", text)])
