@@ -19,13 +19,14 @@ import time
 import warnings
 from collections import Counter
 from contextlib import redirect_stderr
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crpipe.campaign.campaign import Campaign
 from crpipe.config.loading import Config, check_choice, load_config, read_tree
+from crpipe.config.yaml_text import read_yaml
 from crpipe.core.causes import is_present, retry_io
 from crpipe.core.errors import ConfigError, CrpipeError, MissingExtra, exit_code_is_retryable, is_retryable
 from crpipe.core.signals import HEAD_SIGNALS, StopRequest, follow
@@ -135,6 +136,12 @@ def run_workflow(request: RunRequest, progress: Progress) -> int:
     """Run the workflow; with a pause, again after each failure that may pass. Return the exit code."""
     config = request.config()  # a wrong key is refused before Snakemake reads the files
     check_profile(request.profile)
+    files = tuple(path for path in request.files if read_yaml(path))  # Snakemake refuses one without keys
+    if request.files and not files:
+        raise ConfigError(
+            f"{', '.join(map(str, request.files))}: no key is written; write those that you need"
+        )
+    request = replace(request, files=files)
     if WATCHED in os.environ:
         return _run_watched(request, progress)
     if request.pause_s or (config.ranges.on_failure == "skip" and not request.dry_run):

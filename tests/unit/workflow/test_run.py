@@ -75,6 +75,17 @@ def test_the_command_line_names_configuration_profile_and_options(request_):
     assert plain.words([])[2:] == ["--cores", "2", "--dry-run", "--retries", "3"]
 
 
+def test_a_file_of_comments_alone_is_not_handed_to_snakemake(request_, monkeypatch):
+    """It ended the workflow with 'Config file must be given as JSON or YAML', without its name."""
+    Path("a.yaml").write_text("run: a\n")
+    Path("b.yaml").write_text("# run: b\n")
+    monkeypatch.setattr(module, "run_snakemake", lambda words, _: words)
+    words = run_workflow(replace(request_, files=(Path("a.yaml"), Path("b.yaml"))), NullProgress())
+    assert words[2:5] == ["--configfile", "a.yaml", "--config"]
+    with pytest.raises(ConfigError, match=r"^b\.yaml: no key is written"):
+        run_workflow(replace(request_, files=(Path("b.yaml"),)), NullProgress())
+
+
 def test_a_second_way_to_name_the_configuration_is_refused(request_):
     with pytest.raises(ConfigError, match="crpipe run --config FILE --set KEY"):
         replace(request_, more=("--configfile=a.yaml",)).words([])
