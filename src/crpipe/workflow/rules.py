@@ -168,13 +168,19 @@ def only_looks(words: Iterable[str]) -> bool:
     return any(word.partition("=")[0] in _LOOKING for word in words)
 
 
+# Where `crpipe run` hands on what --set said: of other values of --config Snakemake makes text or numbers.
+GIVEN = "crpipe_set"
+
+
 def overrides(files: Iterable[Path], config: Mapping[str, Any]) -> list[str]:
     """Write what ``config`` holds beyond the files (what --config changed) as ``key.sub=value``."""
     written = dict(flatten(read_tree(files)[0]))
     changed = {
-        name: value for name, value in flatten(config) if name not in written or written[name] != value
+        name: None if value == "null" else value
+        for name, value in flatten(config)
+        if name != GIVEN and (name not in written or written[name] != value)
     }
-    return [f"{name}={one_line(value)}" for name, value in changed.items()]
+    return [*config.get(GIVEN, ()), *(f"{name}={one_line(value)}" for name, value in changed.items())]
 
 
 def one_line(value: Any) -> str:

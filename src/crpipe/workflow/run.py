@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crpipe.campaign.campaign import Campaign
-from crpipe.config.loading import Config, check_choice, load_config, read_tree
+from crpipe.config.loading import Config, check_choice, load_config
 from crpipe.config.yaml_text import read_yaml
 from crpipe.core.causes import is_present, retry_io
 from crpipe.core.errors import ConfigError, CrpipeError, MissingExtra, exit_code_is_retryable, is_retryable
@@ -36,7 +36,7 @@ from crpipe.setup.init import PROFILES
 from crpipe.source.counting import check_source, ensure_counted
 from crpipe.workflow.head import end_early, head_stop, what_stopped
 from crpipe.workflow.monitor import RUN
-from crpipe.workflow.rules import TARGETS, one_line
+from crpipe.workflow.rules import GIVEN, TARGETS, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,11 +94,10 @@ class RunRequest:
                     "crpipe run --config FILE --set KEY.SUB=VALUE"
                 )
         words = [*targets, "--logger", "crpipe"]
-        changes: dict[str, Any] = read_tree((), self.overrides)[0]
         if self.files:
             words += ["--configfile", *map(str, self.files)]
-        if changes:
-            words += ["--config", *(f"{name}={one_line(value)}" for name, value in changes.items())]
+        if self.overrides:
+            words += ["--config", f"{GIVEN}={one_line([*self.overrides])}"]
         if self.profile:
             words += ["--profile", self.profile]
         if self.cores:

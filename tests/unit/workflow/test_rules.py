@@ -315,6 +315,7 @@ def test_overrides_are_what_the_files_do_not_say(mine):
     config = {"seed": 3, "source": {"prefetch_ranges": 4, "attempts": 9}}
     assert overrides([mine], config) == ["source.prefetch_ranges=4", "source.attempts=9"]
     assert overrides([mine], read_tree([mine])[0]) == []
+    assert overrides([mine], {"split": {"quantile": "null"}}) == ["split.quantile=null"]  # of Snakemake
 
 
 @pytest.mark.parametrize(

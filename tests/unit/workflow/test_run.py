@@ -9,12 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from snakemake import cli
 
 from crpipe.campaign.campaign import Campaign
 from crpipe.core.errors import ConfigError, DiskError, MissingExtra
 from crpipe.core.text import NullProgress
 from crpipe.workflow import run as module
 from crpipe.workflow.monitor import WorkflowRun
+from crpipe.workflow.rules import overrides
 from crpipe.workflow.run import (
     LONGEST_S,
     MOST,
@@ -69,10 +71,23 @@ def test_the_command_line_names_configuration_profile_and_options(request_):
     cluster = replace(asked, profile="slurm", cores="4", dry_run=False)
     assert cluster.words(["train_all"]) == [
         *("train_all", "--logger", "crpipe", "--configfile", "a.yaml", "b.yaml"),
-        *("--config", "ranges={last: 9}", "--profile", "slurm", "--jobs", "4"),
+        *("--config", "crpipe_set=[ranges.last=9]", "--profile", "slurm", "--jobs", "4"),
     ]
     plain = replace(request_, overrides=(), cores="2", more=("--retries", "3"))
     assert plain.words([])[2:] == ["--cores", "2", "--dry-run", "--retries", "3"]
+
+
+def test_what_set_says_reaches_the_workflow_as_it_was_typed(request_):
+    """Snakemake made text of null and 1, and the number 7 of '007': run refused what status took."""
+    texts = (
+        "split.quantile=null",
+        "run='007'",
+        "split.test_files=[1]",
+        "train.stop_loss=.inf",
+        "results='[a]'",
+    )
+    _, args = cli.parse_args(replace(request_, overrides=texts).words([]))
+    assert overrides([], cli.parse_config(args.config)) == [*texts]
 
 
 def test_a_file_of_comments_alone_is_not_handed_to_snakemake(request_, monkeypatch):
