@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.readers import check_needs
-from crpipe.campaign.simulators import open_simulator
-from crpipe.config.loading import Config, did_you_mean
+from crpipe.campaign.simulators import file_names, open_simulator
+from crpipe.config.loading import AUTO, Config, did_you_mean
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, PluginError
+from crpipe.core.ranges import Range
 from crpipe.events.histograms import check_binnings, check_wanted
 from crpipe.train.link_start import find_source
 
@@ -36,8 +37,10 @@ def check_data(campaign: Campaign) -> list[str]:
     check_binnings(campaign.layout, config.split.histograms)
     checked = [f"reader {source.reader}"]
     if config.simulates():
-        simulated = open_simulator(source.simulator, config.options("simulator")).layout
-        check_simulator(campaign.layout, source.reader, simulated, source.simulator)
+        simulator = open_simulator(source.simulator, config.options("simulator"))
+        check_simulator(campaign.layout, source.reader, simulator.layout, source.simulator)
+        if config.ranges.last != AUTO:
+            file_names(simulator, Range.parse(campaign.ranges[0]))  # refuses more files than fit
         checked.append(f"simulator {source.simulator}")
     return checked
 

@@ -11,7 +11,7 @@ from crpipe.events.layout import Field
 from crpipe.setup.compatibility import check_columns, check_fit, check_simulator
 from crpipe.train.workload import check_weighted
 from crpipe.workloads.muons.layout import BUNDLES
-from named import READERS
+from named import READERS, SIMULATOR
 from plain_reader import HITS
 from toy import RANGES
 
@@ -117,6 +117,10 @@ def test_data_that_do_not_fit_are_refused_before_any_job(tmp_path, monkeypatch):
     low = validate({"source": source, "reader": options, "split": {"outlier_above": 29}})
     with pytest.raises(ConfigError, match=r"split\.outlier_above: 29 is below the 30 hits of every event"):
         check_fit(low)
+    source = {"uri": "synthetic://", "reader": READERS["bundles"], "simulator": SIMULATOR}
+    many = validate({"source": source, "simulator": {"files_per_range": 3}, "ranges": {"last": 3, "size": 2}})
+    with pytest.raises(ConfigError, match="files_per_range: 3 files do not fit into range 0000000-0000001"):
+        check_fit(many)
 
 
 def test_a_simulator_of_another_layout_is_refused():
