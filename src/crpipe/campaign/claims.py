@@ -18,6 +18,7 @@ from crpipe.core.lease import lease
 from crpipe.core.paths import BEST, FINISHED, MANIFEST, OUTLIERS, Paths
 from crpipe.core.ranges import Range
 from crpipe.core.signals import is_alive
+from crpipe.core.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -208,8 +209,8 @@ def _train_advice(campaign: Campaign) -> str:
         f"{called_now(_HORIZON)} follows from the number of ranges and rounds. To train added ones too, set\n"
         f"  {called_now(_HORIZON)}: {recorded}\n"
         "Then a finished link is kept as long as its ranges and the link before it stay the same, and what "
-        f"comes after the first {recorded} ranges (counted in each round) is trained at the final rate "
-        f"(train.schedule.decay_to: {keys.get('train.decay_to')}).\nOtherwise {advice}"
+        f"comes after the first {counted(recorded, 'range')} (counted in each round) is trained at "
+        f"the final rate (train.schedule.decay_to: {keys.get('train.decay_to')}).\nOtherwise {advice}"
     )
 
 

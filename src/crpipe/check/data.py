@@ -37,6 +37,7 @@ from crpipe.core.files import digest, read_json
 from crpipe.core.lease import is_held
 from crpipe.core.paths import CONSOLIDATED, LARGE_ROLES, MANIFEST, PARTS, Paths, Role
 from crpipe.core.records import NumberedFiles
+from crpipe.core.text import counted
 from crpipe.events.layout import Layout
 from crpipe.events.shard_manifest import open_manifest
 from crpipe.events.shard_records import ShardEntry, ShardManifest
@@ -212,7 +213,10 @@ def _check_events(
             faults = faults_of(table, role, events)
             report.counts["events"] += 0 if faults else len(events.files)
             for fault, places in faults.items():
-                what = f"{role}: {len(places)} events are {fault}: {name_events(table, places, ledger.files)}"
+                what = (
+                    f"{role}: {counted(len(places), 'event')} {fault}: "
+                    f"{name_events(table, places, ledger.files)}"
+                )
                 report.error(folder / MANIFEST, what, remedy)
 
 

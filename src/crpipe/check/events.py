@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from crpipe.core.paths import DESTINATIONS
+from crpipe.core.text import counted
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.events.shard_reader import values_of
 
@@ -87,7 +88,10 @@ def read_table(report: CheckReport, path: Path, ledger: Ledger, remedy: str) -> 
     sums = np.bincount(files, items, len(listed))
     for row, count, size in zip(listed, counts, sums, strict=True):
         if (row.events, row.items) != (count, size):
-            what = f"holds {count} events with {size:.0f} items, the ledger says {row.events} with"
+            what = (
+                f"holds {counted(int(count), 'event')} with {size:.0f} items, the ledger says "
+                f"{row.events} with"
+            )
             report.error(path, f"{row.path}: {what} {row.items}", remedy)
     for kind, weights, totals in (("events", None, ledger.events), ("items", items, ledger.items)):
         sent = np.bincount(destinations, weights, len(DESTINATIONS))

@@ -37,6 +37,7 @@ from crpipe.core.paths import (
     Paths,
 )
 from crpipe.core.ranges import HASH_DIGITS, ChainLink, checkpoint_key
+from crpipe.core.text import counted
 from crpipe.events.shard_manifest import changed_shards, open_manifest, shards_record
 from crpipe.train.deleted_checkpoints import deleted_receipt
 
@@ -218,7 +219,7 @@ def _check_slices(report: CheckReport, campaign: Campaign, link: ChainLink, row:
     here, step = row.parent, 0
     if rows and rows[0].from_step:
         step, here = rows[0].from_step, rows[0].begun_with
-        report.note(f"link {link.name}", f"its first {step} steps were trained in no slice")
+        report.note(f"link {link.name}", f"trained in no slice: its first {counted(step, 'step')}")
     for number, each in enumerate(rows, 1):
         if (each.from_step, each.begun_with) != (step, here) or each.to_step < step:
             report.error(
@@ -294,7 +295,7 @@ def _check_trained(
     if folders and trained != there:
         report.error(
             campaign.paths.receipt(link.name),
-            f"trained on {trained} events, its shards hold {there} (in all epochs)",
+            f"trained on {counted(trained, 'event')}, its shards hold {there} (in all epochs)",
             retrain(campaign.paths, link.name),
         )
 
@@ -378,7 +379,9 @@ def check_evaluation(report: CheckReport, campaign: Campaign, name: str) -> None
     with report.reading(rows, remedy), pq.ParquetFile(rows) as file:
         if file.metadata.num_rows != row.events:
             report.error(
-                rows, f"holds {file.metadata.num_rows} events, metrics.json says {row.events}", remedy
+                rows,
+                f"holds {counted(file.metadata.num_rows, 'event')}, metrics.json says {row.events}",
+                remedy,
             )
     _check_kept(report, folder, name, remedy)
 

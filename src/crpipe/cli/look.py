@@ -121,7 +121,7 @@ def redraw(look: Callable[[int], str], pause_s: float) -> None:
 
 
 def _hidden(count: int) -> str:
-    return f"; {count} more lines in `crpipe status`" if count > 0 else ""
+    return f"; {counted(count, 'more line')} in `crpipe status`" if count > 0 else ""
 
 
 def _state(config: Config, token: SourceToken | None = None) -> CampaignState:

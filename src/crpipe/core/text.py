@@ -27,9 +27,9 @@ def printable(text: str, keep: str = "\n\t") -> str:
     )
 
 
-def counted(count: int, noun: str) -> str:
+def counted(count: int, noun: str, plural: str = "") -> str:
     """Write a count with its noun in the right number."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 class Progress(Protocol):

@@ -117,7 +117,7 @@ class Layout:
 
     def count(self, events: int, items: int) -> str:
         """Write a number of events and items for people: ``12 events with 340 hits``."""
-        return f"{events} events with {items} {self.item}"
+        return f"{counted(events, 'event')} with {items:,} {self.item}"
 
     def event_bytes(self) -> int:
         """Count the bytes of one event in memory, without its items."""

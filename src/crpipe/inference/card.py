@@ -77,9 +77,9 @@ def _trained_on(origin: Provenance) -> Iterator[str]:
     yield f"| source | `{keys['source.uri']}` |"
     yield f"| ranges | {_chain(origin)} of run `{origin.run}`) |"
     if origin.seen.events:
-        yield f"| training data | {origin.seen.events:,} events, {origin.seen.items:,} {item} |"
-    seen = f"{counters['events']:,} events, {counters['items']:,} {item}; once for each pass"
-    yield f"| seen in {counters['step']:,} steps | {seen} |"
+        yield f"| training data | {counted(origin.seen.events, 'event')}, {origin.seen.items:,} {item} |"
+    seen = f"{counted(counters['events'], 'event')}, {counters['items']:,} {item}; once for each pass"
+    yield f"| seen in {counted(counters['step'], 'step')} | {seen} |"
     yield from (f"| side table {name} (sha256) | `{value}` |" for name, value in side_tables(origin).items())
     yield f"| checkpoint (sha256) | `{origin.sha256}` |"
     yield f"| fingerprint | `{origin.fingerprint}` |"

@@ -27,6 +27,7 @@ from crpipe.core.files import (
 )
 from crpipe.core.journal import Journal
 from crpipe.core.paths import HELD_OUT, Part, Paths
+from crpipe.core.text import counted
 from crpipe.events.batch import Events, cuts
 from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW, WEIGHT, not_enough
 from crpipe.events.shard_reader import no_events
@@ -441,7 +442,7 @@ def _simulate_again(config: Config, compared: _Compared) -> Events | None:
     simulator = open_simulator(name, config.options("simulator"))
     if not hasattr(simulator, "again"):
         return None
-    with plugin_errors(f"source.simulator: {name}.again failed on {len(compared.truth)} events"):
+    with plugin_errors(f"source.simulator: {name}.again failed on {counted(len(compared.truth), 'event')}"):
         return simulator.again(compared.truth.columns, config.seed + 1)
 
 

@@ -14,6 +14,7 @@ from crpipe.core.causes import plugin_errors
 from crpipe.core.errors import PluginError
 from crpipe.core.files import disk_errors, make_folder
 from crpipe.core.ranges import Range
+from crpipe.core.text import counted
 from crpipe.events.batch import Events, concatenate
 from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW, Layout
 from crpipe.loading.loader import MOST_ITEMS
@@ -57,7 +58,7 @@ def fresh_events(campaign: Campaign, ranges: Sequence[str], folder: Path, progre
     kept = min(len(events), max(1, int(np.searchsorted(ends, MOST_ITEMS, side="right"))))
     if kept < groups:
         progress.message(
-            f"{kept} fresh groups, not {groups}: more than {MOST_ITEMS:,} items are not compared"
+            f"{counted(kept, 'fresh group')}, not {groups}: more than {MOST_ITEMS:,} items are not compared"
         )
     events = events.part(0, kept)
     number = np.arange(len(events), dtype=np.uint32)

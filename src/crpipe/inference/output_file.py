@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, FormatError, require
 from crpipe.core.files import atomic_write, digest, remove_tree
+from crpipe.core.text import counted
 from crpipe.events.shard_reader import values_of
 
 if TYPE_CHECKING:
@@ -90,8 +91,8 @@ def _arrays(table: pa.Table) -> dict[str, Any]:
 def _array(name: str, column: pa.ChunkedArray) -> NDArray[Any] | Any:
     if column.null_count:
         raise ConfigError(
-            f"--out: {column.null_count} values of {name} are missing, which a ROOT tree cannot hold; choose "
-            "a name that ends in .parquet"
+            f"--out: {name} lacks {counted(column.null_count, 'value')}, which a ROOT tree cannot "
+            "hold; choose a name that ends in .parquet"
         )
     if _branch(column.type) == "string":
         return require("awkward", extra="root", why="to write ROOT files").from_arrow(column)
@@ -151,7 +152,7 @@ def write_in_parts(
     folder = out.with_name(f"{out.name}.parts") / digest(identity)
     paths, done = [], 0
 
-    def counted(group: Iterable[tuple[int, Events]]) -> Iterator[tuple[int, Events]]:
+    def counting(group: Iterable[tuple[int, Events]]) -> Iterator[tuple[int, Events]]:
         nonlocal done
         for index, block in group:
             done += len(block)
@@ -161,7 +162,7 @@ def write_in_parts(
     for number, group in groups:
         path = folder / f"part-{number:06d}.parquet"
         paths.append(path)
-        numbered = counted(group)
+        numbered = counting(group)
         if is_present(path):
             collections.deque(numbered, maxlen=0)  # read, to count its events and compare their keys
         else:

@@ -239,8 +239,8 @@ def render_probe(batch: ProbeBatch, item: str, result: ProbeResult, *, anomaly: 
     shares = [f"{ms / total_ms:.0%}" for ms in result.parts_ms.values()]
     gpu = "" if result.gpu_mib is None else f", GPU {result.gpu_mib:,.0f} MiB"
     head = (
-        f"one batch from {batch.source}: {number(len(batch.events))} events, {number(items)} {item}; "
-        f"{result.steps} steps at the full learning rate"
+        f"one batch from {batch.source}: {counted(len(batch.events), 'event')}, {number(items)} {item}; "
+        f"{counted(result.steps, 'step')} at the full learning rate"
     )
     lines = [
         head,

@@ -15,6 +15,7 @@ import numpy as np
 
 from crpipe.core.errors import ShardError
 from crpipe.core.paths import MANIFEST, Part, Paths, roles_of
+from crpipe.core.text import counted
 from crpipe.events.batch import Cursor, Events
 from crpipe.events.layout import LARGE, Layout
 from crpipe.events.shard_manifest import open_manifest, read_layout
@@ -111,7 +112,8 @@ class Loader:
         if start.batch > self.batches_per_epoch or start.epoch > self._epochs or min(start) < 0:
             raise ShardError(
                 f"{self._folder}: epoch {start.epoch}, batch {start.batch} lies outside of {self._epochs} "
-                f"epochs of {self.batches_per_epoch} batches; resume with the same shards and ranks"
+                f"epochs of {counted(self.batches_per_epoch, 'batch', 'batches')}; resume with the "
+                "same shards and ranks"
             )
         return prefetched(self._stream(start), prepare, depth=self._prefetch, workers=workers)
 

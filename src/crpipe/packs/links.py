@@ -15,6 +15,7 @@ from crpipe.config.loading import load_config
 from crpipe.core.causes import is_present
 from crpipe.core.errors import CheckpointError, ConfigError
 from crpipe.core.paths import CONSOLIDATED, MANIFEST, OUTLIERS, Paths
+from crpipe.core.text import counted
 from crpipe.events.shard_manifest import open_manifest, shards_record
 from crpipe.packs.archive import LINK, new_record, write_pack
 from crpipe.packs.depot import Depot
@@ -101,7 +102,7 @@ class PackFiles:
         }
         files = {at: (Path(str(self.members[name])), file) for at, (name, file) in shards.items()}
         sent = depot.send_missing(files)
-        progress.message(f"{to}: {sent} of {len(files)} shards sent, the others were there")
+        progress.message(f"{to}: {sent} of {counted(len(files), 'shard')} sent, the others were there")
         for at, (name, file) in shards.items():
             self.known[name] = replace(file, uri=depot.uri(at))
 
@@ -145,7 +146,7 @@ def pack_link(campaign: Campaign, name: str, out: Path, progress: Progress, *, r
     if refer:
         files.refer(refer, progress)
     inside = [file.size for file in files.write(out, LINK, name, key).files.values() if file.uri is None]
-    progress.message(f"{out}: link {name}, key {key}, {len(inside)} files, {sum(inside):,} bytes")
+    progress.message(f"{out}: link {name}, key {key}, {counted(len(inside), 'file')}, {sum(inside):,} bytes")
 
 
 def _refuse_several(campaign: Campaign) -> None:

@@ -13,6 +13,7 @@ from crpipe.core.errors import PackError
 from crpipe.core.files import copy_file, digest, disk_errors, make_folder, publish, remove_tree
 from crpipe.core.journal import Journal
 from crpipe.core.lease import lease
+from crpipe.core.text import counted
 from crpipe.events.shard_records import ShardManifest
 from crpipe.packs.archive import (
     FAILED,
@@ -51,7 +52,7 @@ def pack_range(campaign: Campaign, name: str, out: Path, progress: Progress) -> 
     files.add(paths.campaign(), paths.layout(), paths.threshold(), paths.data_code())
     key = _key(campaign, name)
     files.write(out, RANGE, name, key)
-    progress.message(f"{out}: range {name}, key {key}, {len(files.members)} files")
+    progress.message(f"{out}: range {name}, key {key}, {counted(len(files.members), 'file')}")
 
 
 def _key(campaign: Campaign, name: str) -> str:

@@ -13,6 +13,7 @@ from crpipe.core.errors import CrpipeError, PackError
 from crpipe.core.files import copy_file, write_text
 from crpipe.core.journal import Journal
 from crpipe.core.lease import lease
+from crpipe.core.text import counted
 from crpipe.packs.archive import BRING_AGAIN, FAILED, LINK_OUT, RANGE_OUT, read_record, unpacked
 from crpipe.packs.links import RUNS, newest_step
 from crpipe.report.tensorboard import curve_of, drop_moved
@@ -147,7 +148,8 @@ class _Returned:
                 old.unlink()
             receipt.write(paths.receipt(name))
             progress.message(
-                f"{name}: trained, {receipt.step} steps so far; its checkpoint and receipt are here"
+                f"{name}: trained, {counted(receipt.step, 'step')} so far; its checkpoint and "
+                "receipt are here"
             )
         return failure
 

@@ -256,7 +256,7 @@ def _sample(evaluation: Evaluation | None) -> str:
         return "not evaluated"
     record = evaluation.record
     part = f" of the {record.part} part" if record.part else ""
-    events = "events not counted" if record.events is None else f"{number(record.events)} events{part}"
+    events = "events not counted" if record.events is None else f"{counted(record.events, 'event')}{part}"
     return f"{evaluation.name}, {events}"
 
 

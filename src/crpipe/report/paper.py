@@ -63,8 +63,8 @@ def origin(campaign: Campaign, samples: Samples) -> Iterator[tuple[str, str]]:
     files = (campaign.paths.receipt(name) for name in reversed(campaign.chain.names))
     receipt = next((each for path in files if (each := Receipt.read_if_any(path))), None)
     if receipt is not None:
-        seen = f"{number(receipt.events)} events, {number(receipt.items)} {campaign.item}, passes counted"
-        yield "trained on", f"{seen}; {number(receipt.step)} steps"
+        seen = f"{counted(receipt.events, 'event')}, {number(receipt.items)} {campaign.item}, passes counted"
+        yield "trained on", f"{seen}; {counted(receipt.step, 'step')}"
         yield "checkpoint", str(campaign.paths.store(receipt.range) / receipt.checkpoint)
         yield "sha256", receipt.sha256
         yield "fingerprint", f"{receipt.fingerprint} (all keys that shaped it are below)"

@@ -285,7 +285,7 @@ def _events(plan: Plan) -> Iterator[Entry]:
     yield "events", lines
     least, most = min(plan.steps), max(plan.steps)
     span = number(least) if least == most else f"{number(least)} to {number(most)}"
-    batches = f"batches of {number(load.batch_size)} events (load.batch_size)"
+    batches = f"batches of {counted(load.batch_size, 'event')} (load.batch_size)"
     yield "steps", [f"{about}{span} a link: {batches}"]
     train = plan.campaign.config.train
     if least < FEW_STEPS:

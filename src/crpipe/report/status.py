@@ -174,7 +174,7 @@ def _eta(state: CampaignState) -> str:
 
 def empty_line(empty: int, listed: int, item: str) -> str:
     """Describe how many events have no items."""
-    return f"{number(empty)} events without {item} ({empty / max(listed, 1):.0%}), used like all others"
+    return f"{counted(empty, 'event')} without {item} ({empty / max(listed, 1):.0%}), used like all others"
 
 
 def _sums(state: CampaignState) -> Iterator[tuple[str, str]]:
@@ -199,8 +199,8 @@ def _sums(state: CampaignState) -> Iterator[tuple[str, str]]:
             f"{counted(ledgers.repeated, 'event')} repeat another one of the range; the ledgers name them",
         )
     if done.step:
-        seen = f"{number(done.events)} events, {number(done.items)} {state.item}"
-        yield "trained", f"{number(done.step)} steps, {seen}, {counted(done.skipped, 'step')} skipped"
+        seen = f"{counted(done.events, 'event')}, {number(done.items)} {state.item}"
+        yield "trained", f"{counted(done.step, 'step')}, {seen}, {counted(done.skipped, 'step')} skipped"
     if state.validation is not None:
         yield "validation", state.validation.line()
 

@@ -147,7 +147,7 @@ def _checkpoint(state: CampaignState) -> Iterator[str]:
     path = state.campaign.paths.store(receipt.range) / receipt.checkpoint
     yield from _paragraph("checkpoint", f"{path.parent}/")
     yield from _paragraph("", path.name)
-    seen = f"{number(receipt.events)} events, {number(receipt.items)} {state.item}"
+    seen = f"{counted(receipt.events, 'event')}, {number(receipt.items)} {state.item}"
     skipped = f", {counted(receipt.skipped, 'step')} skipped" if receipt.skipped else ""
     yield from _paragraph("steps", f"{number(receipt.step)}: {seen}{skipped}")
     if receipt.stopped:

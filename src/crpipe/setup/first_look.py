@@ -224,16 +224,22 @@ def _steps(config: Config, events: float, per_step: int) -> Iterator[tuple[str, 
     if batch != load.batch_size:
         yield (
             "load.batch_size",
-            (batch, f"{math.ceil(events / batch)} batches in a pass over all events{takes}"),
+            (
+                batch,
+                f"{counted(math.ceil(events / batch), 'batch', 'batches')} in a pass over all events{takes}",
+            ),
         )
     if passes != train.passes_per_link:
-        yield "train.passes_per_link", (passes, f"about {number(steps)} steps in all")
+        yield "train.passes_per_link", (passes, f"about {counted(steps, 'step')} in all")
     if train.ranges_per_link:
-        yield "train.ranges_per_link", (0, f"about {number(round(events))} events: few enough for one link")
+        yield (
+            "train.ranges_per_link",
+            (0, f"about {counted(round(events), 'event')}: few enough for one link"),
+        )
     if train.schedule.shape != "one_cycle" and train.schedule.warmup_steps > _WARM_UP * steps:
         yield (
             "train.schedule.warmup_steps",
-            (max(1, int(_WARM_UP * steps)), f"a tenth of about {number(steps)} steps"),
+            (max(1, int(_WARM_UP * steps)), f"a tenth of about {counted(steps, 'step')}"),
         )
     if 10 * train.validate_every > steps:  # 0: never
         yield "train.validate_every", (max(1, steps // 10), "about ten times in the training")

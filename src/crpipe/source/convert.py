@@ -33,7 +33,7 @@ from crpipe.core.causes import is_plain
 from crpipe.core.errors import ConfigError, FormatError, HostMemoryError, SourceError
 from crpipe.core.files import disk_errors, make_folder, publish, refuse_links, remove_tree
 from crpipe.core.lease import lease
-from crpipe.core.text import Progress, printable, shorten
+from crpipe.core.text import Progress, counted, printable, shorten
 from crpipe.source.copies import MOST_BAD, WORK, VerificationLog, check_free_space
 from crpipe.source.retries import run_concurrently
 from crpipe.source.stage import stage_range
@@ -77,7 +77,7 @@ def convert_range(campaign: Campaign, name: str, progress: Progress) -> None:
         asyncio.run(conversions.run())
         write_staged(paths.converted(name), conversions.rows())
     aside = f"; {len(conversions.bad)} set aside" if conversions.bad else ""
-    progress.message(f"{name}: {len(conversions.done)} files converted and read whole{aside}")
+    progress.message(f"{name}: {counted(len(conversions.done), 'file')} converted and read whole{aside}")
 
 
 def convert_sample(source: SourceSection, file: Path, folder: Path) -> Path:
@@ -174,8 +174,8 @@ class _Conversions:
         most = min(self._source.max_quarantined, int(MOST_BAD * self._total))
         if aside > most:
             raise FormatError(
-                f"{self._name}: {aside} bad files, at most {most} may be set aside (source.max_quarantined, "
-                f"and half of the {self._total} files of the range); the last: {error}"
+                f"{self._name}: {counted(aside, 'bad file')}, at most {most} may be set aside "
+                f"(source.max_quarantined, and half of those of the range, {self._total}); the last: {error}"
             ) from error
 
     async def _probe(self, failure: FormatError) -> None:

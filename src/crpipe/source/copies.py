@@ -26,6 +26,7 @@ from crpipe.core.files import (
     write_text,
 )
 from crpipe.core.records import Record
+from crpipe.core.text import counted
 from crpipe.source.retries import (
     AdaptiveDiskCalls,
     Deadline,
@@ -380,8 +381,8 @@ class Copies:
         if len(self.bad) + len(self._suspects) > most:
             count = len(self.bad) + len(self._suspects)
             raise SourceError(
-                f"{self._rules.label}: {count} bad files, at most {most} may be set aside "
-                f"(source.max_quarantined, and half of the {len(self._entries)} files of the range); the "
+                f"{self._rules.label}: {counted(count, 'bad file')}, at most {most} may be set aside "
+                f"(source.max_quarantined, and half of those of the range, {len(self._entries)}); the "
                 f"last: {last}"
             )
 
@@ -394,7 +395,7 @@ class Copies:
             f"stage {self._rules.label}",
             self._copied,
             len(self._wanted),
-            f"{self._copied} files, {rate:.1f} MB/s",
+            f"{counted(self._copied, 'file')}, {rate:.1f} MB/s",
         )
 
 

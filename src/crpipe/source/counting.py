@@ -9,6 +9,7 @@ from crpipe.core.errors import ConfigError, ListingError
 from crpipe.core.journal import Journal
 from crpipe.core.ranges import Range
 from crpipe.core.records import NumberedFiles
+from crpipe.core.text import counted
 from crpipe.source.positions import RecordedPositions, shown
 from crpipe.source.range_files import SourceFiles
 from crpipe.source.retries import Deadline
@@ -78,7 +79,7 @@ def _numbers(files: SourceFiles, first: int, progress: Progress) -> list[int]:
     if missing:
         names = [files.pattern.file_name(number) for number in missing]
         progress.message(
-            f"warning: {len(missing)} files are missing: {shown(names)}; list will refuse their ranges"
+            f"warning: {counted(len(missing), 'file')} missing: {shown(names)}; list will refuse their ranges"
         )
     return numbers
 

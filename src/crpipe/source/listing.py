@@ -13,7 +13,7 @@ from crpipe.core.causes import is_present
 from crpipe.core.errors import DataError, ListingError
 from crpipe.core.files import copy_file
 from crpipe.core.ranges import Range
-from crpipe.core.text import NullProgress, Progress
+from crpipe.core.text import NullProgress, Progress, counted
 from crpipe.source.copies import is_reserved
 from crpipe.source.positions import SHOWN, RecordedPositions
 from crpipe.source.range_files import SourceFiles
@@ -75,8 +75,8 @@ def list_range(campaign: Campaign, name: str, progress: Progress) -> None:
         if finished is not None:
             finished.refuse_other_listing(entries)
         write_manifest(manifest, entries, len(listed))
-    some = "" if len(entries) == len(listed) else f" of {len(listed)} (source.max_files)"
-    progress.message(f"{name}: {len(entries)}{some} files, {_total(entries)}")
+    some = "" if len(entries) == len(listed) else f"{len(entries)} (source.max_files) of "
+    progress.message(f"{name}: {some}{counted(len(listed), 'file')}, {_total(entries)}")
     _warn_of_few(name, manifest, len(entries), progress)
 
 
@@ -144,8 +144,9 @@ def take_files(config: Config, name: str, listed: Sequence[Entry]) -> list[Entry
     source = config.source
     _check_paths(name, listed)
     if len(listed) < source.min_files:
+        match = "matches" if len(listed) == 1 else "match"
         raise ListingError(
-            f"range {name}: {len(listed)} files match {source.files or source.uri}, at least "
+            f"range {name}: {counted(len(listed), 'file')} {match} {source.files or source.uri}, at least "
             f"{source.min_files} needed (source.min_files); check source.uri, or skip the range with "
             "ranges.skip"
         )
@@ -174,8 +175,8 @@ def _warn_of_few(name: str, manifest: Path, count: int, progress: Progress) -> N
     if name in far_fewer(counts):
         usual = statistics.median(counts.values())
         progress.message(
-            f"warning: {name}: {count} files, ranges have {usual:g} as a rule; if the listing is not "
-            f"whole, delete {manifest} and list the range again; source.min_files refuses such ranges"
+            f"warning: {name}: {counted(count, 'file')}, ranges have {usual:g} as a rule; if the "
+            f"listing is not whole, delete {manifest} and list the range again; source.min_files refuses such ranges"
         )
 
 

@@ -18,6 +18,7 @@ from crpipe.core.errors import ConfigError, DataError, ListingError
 from crpipe.core.files import atomic_write
 from crpipe.core.lease import lease
 from crpipe.core.records import NumberedFiles
+from crpipe.core.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -78,7 +79,9 @@ class RecordedPositions:
                 self.check_source(source)
                 if not self.exist() or self._follow(names):
                     self._write(names, last, source)
-                    progress.message(f"{source}: {len(names)} files; {self.record} records their numbers")
+                    progress.message(
+                        f"{source}: {counted(len(names), 'file')}; {self.record} records their numbers"
+                    )
         self.check_source(source)
         self._refuse_changes(names, source)
 

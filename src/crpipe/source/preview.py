@@ -107,7 +107,7 @@ def _list_first(config: Config, ranges: Sequence[Range], result: Listings) -> No
         way = "`crpipe token` shows whether a token is missing, `crpipe plan --offline` skips this"
         result.warnings.append(f"the source was not read: {why}; {way}")
     if result.files and len(ranges) > 1:
-        result.notes.append(f"{len(ranges) - 1} more ranges of this remote source are not listed yet")
+        result.notes.append(f"{counted(len(ranges) - 1, 'more range')} of this remote source not listed yet")
 
 
 def _list(config: Config, ranges: Sequence[Range], result: Listings, *, remote: bool) -> None:
@@ -118,7 +118,7 @@ def _list(config: Config, ranges: Sequence[Range], result: Listings, *, remote: 
     for done, name in enumerate(ranges):
         if not deadline.left():
             rest = len(ranges) - done
-            result.notes.append(f"{rest} other ranges were not listed within {LIMIT_S:g} s")
+            result.notes.append(f"{counted(rest, 'other range')} not listed within {LIMIT_S:g} s")
             break
         try:
             result.files[str(name)] = take_files(config, str(name), source.of_range(name))
@@ -132,7 +132,9 @@ def _list(config: Config, ranges: Sequence[Range], result: Listings, *, remote: 
                 break
     result.problems += list(wrong.values())[:_WORST]
     if len(wrong) > _WORST:
-        result.problems.append(f"{len(wrong) - _WORST} more ranges like these: {shown(list(wrong)[_WORST:])}")
+        result.problems.append(
+            f"{counted(len(wrong) - _WORST, 'more range')} like these: {shown(list(wrong)[_WORST:])}"
+        )
     if wrong and result.files:
         last = list(result.files)[-1]
         present = f"{counted(len(result.files), 'range')} found, up to {last}: "

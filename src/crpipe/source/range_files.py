@@ -94,8 +94,8 @@ class SourceFiles:
         if others:
             names = shown([file if file.isprintable() else repr(file) for file in sorted(others)])
             self._progress.message(
-                f"{name}: {len(entries) + len(others)} files listed, {len(entries)} match "
-                f"{location.pattern}, {len(others)} are left out: {names}"
+                f"{name}: {counted(len(entries) + len(others), 'file')} listed, {len(entries)} match "
+                f"{location.pattern}, {len(others)} left out: {names}"
             )
         return entries
 
@@ -140,7 +140,7 @@ class SourceFiles:
         files = names[name.first : name.last + 1]
         if len(files) <= name.last - name.first:
             raise ListingError(
-                f"range {name}: {self.pattern.shown} holds {len(names)} files, numbers 0 to "
+                f"range {name}: {self.pattern.shown} holds {counted(len(names), 'file')}, numbers 0 to "
                 f"{len(names) - 1}; set ranges.last to {len(names) - 1}, or to auto"
             )
         if self.pattern.kind is Kind.FLAT_LIST:

@@ -13,6 +13,7 @@ from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, SourceError, TransferError
 from crpipe.core.files import atomic_write, disk_errors, make_folder, publish, remove_tree, sha256
 from crpipe.core.lease import lease
+from crpipe.core.text import counted
 from crpipe.source.copies import Copies, CopyRules, check_free_space
 from crpipe.source.range_files import describe_files
 from crpipe.source.retries import Deadline
@@ -53,7 +54,8 @@ def restore_run(campaign: Campaign, progress: Progress) -> int:
         remove_tree(folder / _INCOMING)
     kept = len(files) - len(missing)
     progress.message(
-        f"{folder}: {len(missing)} files restored from {campaign.config.sync.to}, {kept} were here already"
+        f"{folder}: {counted(len(missing), 'file')} restored from {campaign.config.sync.to}, {kept} "
+        "were here already"
     )
     return len(missing)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from crpipe.core.errors import OutageError
 from crpipe.core.files import disk_errors, sync
+from crpipe.core.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -131,7 +132,7 @@ async def retry(
             else:
                 failures += error.kind is not Failure.PROGRESS_MADE
             if failures >= attempts:
-                raise TemporaryFailure(f"{error} ({failures} attempts)", error.kind) from error
+                raise TemporaryFailure(f"{error} ({counted(failures, 'attempt')})", error.kind) from error
             asked_s = min(error.pause_s, LONGEST_S)
         deadline.check(reason)
         full = min(30.0, pause_s * 2 ** min(max(failures + waits - 1, 0), 10))

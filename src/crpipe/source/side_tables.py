@@ -19,6 +19,7 @@ from crpipe.core.causes import is_plain, is_present
 from crpipe.core.errors import AccessError, ConfigError, ListingError
 from crpipe.core.files import disk_errors, make_folder, publish, remove_tree, sha256
 from crpipe.core.lease import lease
+from crpipe.core.text import counted
 from crpipe.source.checksum_lists import add_listed
 from crpipe.source.copies import Copies, CopyRules, check_free_space, is_reserved
 from crpipe.source.range_files import describe_files, entries_of
@@ -136,7 +137,7 @@ def stage_tables(campaign: Campaign, progress: Progress) -> None:
             SideTables(rows=rows).write(record)
         remove_tree(incoming)
     kept = len(tables) - len(wanted)
-    progress.message(f"tables: {len(tables)} files, {len(wanted)} staged, {kept} verified again")
+    progress.message(f"tables: {counted(len(tables), 'file')}, {len(wanted)} staged, {kept} verified again")
 
 
 def _simulated(config: Config, folder: Path, progress: Progress) -> list[_Table]:

@@ -13,6 +13,7 @@ from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, DiskError
 from crpipe.core.files import refuse_links, size, tree_bytes
 from crpipe.core.lease import lease
+from crpipe.core.text import counted
 from crpipe.source.checksum_lists import add_listed
 from crpipe.source.copies import Copies, CopyRules, check_free_space
 from crpipe.source.listing import confirm_listing
@@ -140,4 +141,4 @@ def _summary(name: str, copies: Copies) -> str:
     ways = [proof.verified if proof.checksum else in_place for proof in copies.done.values()]
     counts = ", ".join(f"{ways.count(way)} by {way}" for way in sorted(set(ways)))
     aside = f"; {len(copies.bad)} set aside" if copies.bad else ""
-    return f"{name}: {len(copies.done)} files staged, verified: {counts or 'none'}{aside}"
+    return f"{name}: {counted(len(copies.done), 'file')} staged, verified: {counts or 'none'}{aside}"

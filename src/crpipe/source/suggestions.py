@@ -164,8 +164,8 @@ def _in_ranges(source: SourceFiles, ranges: Sequence[Range]) -> SuggestedRanges:
     odd = sorted({*ranges} - {*tiles})
     if odd:
         return SuggestedRanges(
-            f"{count}; {shown(list(map(str, odd)))} does not fit between ranges of {step} files: set "
-            "ranges.first, ranges.last and ranges.size by hand",
+            f"{count}; {shown(list(map(str, odd)))} does not fit between ranges of "
+            f"{counted(step, 'file')}: set ranges.first, ranges.last and ranges.size by hand",
             count=files,
             paths=paths,
         )
@@ -182,7 +182,7 @@ def _numbered(pattern: SourcePattern, numbers: Sequence[int]) -> SuggestedRanges
     text = f"{counted(len(numbers), 'file')} {pattern.file_name(first)} to {pattern.file_name(last)}"
     if missing:
         text += (
-            f"; {missing} numbers between them are missing, which stops their ranges: name them in "
+            f"; missing between them, which stops their ranges: {counted(missing, 'number')}; name these in "
             "ranges.skip, or write * in place of {number} to take the files that exist"
         )
     ranges = {"first": first, "last": last, "size": _step(len(numbers))}

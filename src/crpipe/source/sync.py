@@ -33,6 +33,7 @@ from crpipe.core.files import sha256, write_json
 from crpipe.core.lease import lease
 from crpipe.core.paths import CODE, DELETED_CHECKPOINTS, FORKS, Paths
 from crpipe.core.records import Record
+from crpipe.core.text import counted
 from crpipe.source.retries import Deadline, TemporaryFailure, retry, run_concurrently
 from crpipe.source.sources import SecondPlace, open_second_place
 from crpipe.source.uris import FEDERATIONS, WRITABLE, SourceOptions, scheme_of
@@ -232,7 +233,9 @@ async def _send_changed(campaign: Campaign, progress: Progress, rules: SyncRules
         await sync.check_mark(mark)  # a disk that was unmounted meanwhile leaves its directory
         files = _without_torn_links(paths, same | sent)
         await sync.send_index(CopyIndex(files=files | _needed_snapshot(files, held)), index)
-    progress.message(f"{campaign.config.sync.to}: {len(sent)} files sent, {len(sync.failed)} failed")
+    progress.message(
+        f"{campaign.config.sync.to}: {counted(len(sent), 'file')} sent, {len(sync.failed)} failed"
+    )
     sync.raise_failures()
     return len(sent)
 
@@ -380,7 +383,7 @@ class _Sync:
 
         await run_concurrently(files, one, self._options.concurrency)
         if verify and files:
-            self._say(f"{self._to}: {len(held)} of {len(files)} files have their sha256")
+            self._say(f"{self._to}: {len(held)} of {counted(len(files), 'file')} have their sha256")
         return held
 
     async def send(self, names: Mapping[str, str]) -> dict[str, CopiedFile]:
@@ -427,7 +430,7 @@ class _Sync:
         errors = self.failed.values()
         kind = next((kind for kind in kinds if any(isinstance(one, kind) for one in errors)), TransferError)
         raise kind(
-            f"{self._to}: {len(self.failed)} files were not sent, the first of them {name} ({error}); "
+            f"{self._to}: {counted(len(self.failed), 'file')} not sent, the first of them {name} ({error}); "
             "the same command sends what is missing"
         )
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from crpipe.core.text import counted
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW, Layout
 
 if TYPE_CHECKING:
@@ -154,10 +155,10 @@ def find_repeated(
 
 def describe(duplicates: Mapping[str, Any]) -> str:
     """Describe in one line what was found."""
-    first = duplicates["first"][0]
+    first, events = duplicates["first"][0], duplicates["events"]
     return (
-        f"warning: {duplicates['events']} events repeat an earlier one of the range (in "
-        f"{', '.join(duplicates['columns'])}), the first: row {first['row']} of {first['file']} and row "
+        f"warning: {counted(events, 'event')} repeat{'s' if events == 1 else ''} an earlier one of the range "
+        f"(in {', '.join(duplicates['columns'])}), the first: row {first['row']} of {first['file']} and row "
         f"{first['same_row']} of {first['same_as']}; all are used: take a file that is there twice out of "
         "the source (the ledger names more, under repeated)"
     )

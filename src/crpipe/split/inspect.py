@@ -19,6 +19,7 @@ from crpipe.campaign.raw_files import read_manifest
 from crpipe.core.causes import OF_FORM, is_folder, is_present, refuse_machine_error, retry_io
 from crpipe.core.errors import DataError, FormatError, PluginError
 from crpipe.core.paths import MANIFEST
+from crpipe.core.text import counted
 from crpipe.events.file_formats import format_of, open_parquet, refuse_unread
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.events.shard_manifest import read_layout
@@ -219,14 +220,15 @@ def _add_counts(facts: FileFacts, multiplicities: Iterable[NDArray[Any]]) -> Non
 
 
 def _lines_of(facts: FileFacts) -> Iterator[str]:
-    groups = "" if facts.row_groups is None else f" in {facts.row_groups} row groups"
+    groups = "" if facts.row_groups is None else f" in {counted(facts.row_groups, 'row group')}"
     if facts.columns:
         kind = "Parquet" if facts.reader else facts.kind
-        yield f"{facts.file}: {kind}, {facts.events} rows{groups}"
+        yield f"{facts.file}: {kind}, {counted(facts.events, 'row')}{groups}"
         yield from (f"  {name}: {kind}" for name, kind in facts.columns.items())
     if facts.reader:
         yield (
-            f"{facts.file}: raw file, read by {facts.reader}: {facts.events} events with {facts.items} "
+            f"{facts.file}: raw file, read by {facts.reader}: {counted(facts.events, 'event')} with "
+            f"{facts.items:,} "
             f"{facts.item}"
         )
         yield from (f"  {name}: {kind}" for name, kind in facts.read_as.items())
@@ -243,9 +245,13 @@ def _lines_of(facts: FileFacts) -> Iterator[str]:
 def _label(facts: FileFacts) -> str:
     """Return which events follow."""
     if facts.empty is None:
-        return f"first {len(facts.first)} rows:"
+        return f"first {counted(len(facts.first), 'row')}:"
     some = min(len(facts.first), facts.events - facts.empty)
-    label = f"first {some} events with {facts.item}" if some else f"no event has {facts.item}: first events"
+    label = (
+        f"first {counted(some, 'event')} with {facts.item}"
+        if some
+        else f"no event has {facts.item}: first events"
+    )
     rest = len(facts.first) - some
     return f"{label}{f', and {rest} without' if some and rest else ''} ({facts.empty} of all are empty):"
 
@@ -256,7 +262,7 @@ def _multiplicities(facts: FileFacts) -> str:
     named = ", ".join(f"{float(share):.3g}: {value}" for share, value in facts.quantiles.items())
     share = (facts.empty or 0) / facts.events
     return (
-        f"  multiplicity: {facts.events} events, {facts.items} {facts.item}, {facts.empty} events "
+        f"  multiplicity: {counted(facts.events, 'event')}, {facts.items:,} {facts.item}, {facts.empty:,} "
         f"({share:.0%}) without; quantiles {named}; largest {facts.largest}"
     )
 

@@ -155,7 +155,7 @@ def _merge(
         for entry in _parts(folder, role, _all_groups(inputs, role, layout, target), target, index):
             entries.append(entry)
             done = sum(each.items for each in entries)
-            progress.update("consolidate", done, total, f"{len(entries)} parts")
+            progress.update("consolidate", done, total, counted(len(entries), "part"))
     expected = np.sum([each.manifest.totals() for each in inputs], axis=0).tolist()
     counts = [sum(entry.events for entry in entries), sum(entry.items for entry in entries)]
     if counts != expected:

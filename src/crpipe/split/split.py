@@ -48,6 +48,7 @@ from crpipe.core.files import (
 )
 from crpipe.core.lease import lease
 from crpipe.core.paths import LARGE_ROLES, MANIFEST, PARTS, Paths
+from crpipe.core.text import counted
 from crpipe.events.histograms import check_binnings
 from crpipe.events.shard_manifest import check_on_disk, verify
 from crpipe.events.shard_reader import open_shard
@@ -304,7 +305,9 @@ def _scatter(
             run.progress.message(f"warning: {run.name}: {doubt}")
         _check_events(run, read, expected)
         done += sum(report.file.size for report in finished.files)
-        run.progress.update(f"split {run.name}: reading", done, total, f"{len(seen)} files set aside")
+        run.progress.update(
+            f"split {run.name}: reading", done, total, f"{counted(len(seen), 'file')} set aside"
+        )
         yield finished
 
 
@@ -321,7 +324,7 @@ def _check_quarantine(run: _SplitContext, bad: list[FileReport]) -> None:
     aside = sum(file.state != STAGED for file in run.files) + len(bad)
     if aside > source.max_quarantined:
         raise FormatError(
-            f"{run.name}: {aside} bad files, {source.max_quarantined} may be set aside "
+            f"{run.name}: {counted(aside, 'bad file')}, {source.max_quarantined} may be set aside "
             f"(source.max_quarantined); the last: {bad[-1].bad}; {_repair(run)}"
         )
 
@@ -360,8 +363,9 @@ def _check_some_left(run: _SplitContext, reports: list[FileReport]) -> None:
         return
     first = "; ".join(filter(None, (_reasons(run, reports), *bad[:1])))
     raise FormatError(
-        f"{run.name}: no event is left, all {rejected} are rejected and {len(bad)} files set aside: {first}; "
-        f"have the files made again, or leave the range out with ranges.skip: [{run.name}]; {_repair(run)}"
+        f"{run.name}: no event is left, all {rejected} are rejected and {counted(len(bad), 'file')} "
+        f"set aside: {first}; have the files made again, or leave the range out with ranges.skip: "
+        f"[{run.name}]; {_repair(run)}"
     )
 
 
@@ -491,6 +495,6 @@ def remove_raw(campaign: Campaign, name: str, workers: int, progress: Progress) 
         held = clear_tree(raw)
     if held:
         progress.message(
-            f"{raw}: deleted, but for {len(held)} files that another process has open; the next head deletes "
-            "them"
+            f"{raw}: deleted, but for {counted(len(held), 'file')} that another process has open; the next "
+            "head deletes what is left"
         )

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from crpipe.core.causes import plugin_errors
 from crpipe.core.errors import PluginError
+from crpipe.core.text import counted
 from crpipe.events.batch import Events, spelled
 from crpipe.report.evaluations import ERROR
 from crpipe.train.workload import Batch, Columns, Metrics, Phase, Workload, WorkloadCall, method_of
@@ -130,8 +131,8 @@ def check_generated(events: Any, count: int, layout: Layout, method: str) -> Non
         refuse(method, f"Events, {count} of them", _kind(events))
     width = events.items.shape[1] if events.items.ndim > 1 else 0
     if len(events) != count or width != len(layout.items):
-        expected = f"{count} events with {len(layout.items)} item columns"
-        refuse(method, expected, f"{len(events)} events with {width}")
+        expected = f"{counted(count, 'event')} with {counted(len(layout.items), 'item column')}"
+        refuse(method, expected, f"{counted(len(events), 'event')} with {width}")
     if layout.fixed and (events.multiplicity != layout.fixed).any():
         other = events.multiplicity[events.multiplicity != layout.fixed][0]
         refuse(method, f"{layout.fixed} {layout.item} in each event", str(other))

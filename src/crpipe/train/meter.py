@@ -16,6 +16,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, supported_activities
 
 from crpipe.core.files import atomic_write
+from crpipe.core.text import counted
 from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW
 
 if TYPE_CHECKING:
@@ -344,4 +345,6 @@ class Profiler:
         on_device = any(getattr(item, "self_device_time_total", 0) for item in averages)
         order = "self_device_time_total" if on_device else "self_cpu_time_total"
         self._say(averages.table(sort_by=order, row_limit=PROFILE_ROWS))
-        self._say(f"{self._seen} steps; the trace for chrome://tracing or ui.perfetto.dev: {self._path}")
+        self._say(
+            f"{counted(self._seen, 'step')}; the trace for chrome://tracing or ui.perfetto.dev: {self._path}"
+        )

@@ -19,6 +19,7 @@ from crpipe.core.causes import is_present, plugin_errors
 from crpipe.core.errors import MachineError, PluginError
 from crpipe.core.files import atomic_write, disk_errors, sync
 from crpipe.core.journal import tail
+from crpipe.core.text import counted
 from crpipe.report.tensorboard import curve_of, drop_moved
 from crpipe.train.event_file import EventFile
 from crpipe.train.trackers import KEY
@@ -123,11 +124,13 @@ class Loggers:
             if thread.is_alive():
                 left = max(thread.rows.qsize() - 1, 0)
                 self._say(
-                    f"{KEY}: {thread.name} has not finished in {CLOSE_S:g} s; {left} rows of metrics not sent"
+                    f"{KEY}: {thread.name} has not finished in {CLOSE_S:g} s; "
+                    f"{counted(left, 'row')} of metrics not sent"
                 )
             if thread.dropped:
                 self._say(
-                    f"{KEY}: {thread.name} was too slow: {thread.dropped} rows of metrics were not logged"
+                    f"{KEY}: {thread.name} was too slow: {counted(thread.dropped, 'row')} of "
+                    "metrics not logged"
                 )
 
     def _report(self) -> None:

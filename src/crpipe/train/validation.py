@@ -14,6 +14,7 @@ import torch
 from crpipe.campaign.records import BestReceipt
 from crpipe.core.causes import is_present, plugin_errors
 from crpipe.core.errors import CheckpointError, ConfigError, PluginError
+from crpipe.core.text import counted
 from crpipe.events.batch import Events, regroup
 from crpipe.events.layout import Metric
 from crpipe.loading.loader import count_held_out, held_out
@@ -189,7 +190,9 @@ class Validator:
         if schedule.plateau_after and self._without % schedule.plateau_after == 0:
             factors = self._state.lower_rates(schedule.plateau_factor, schedule.plateau_least)
             shares = ", ".join(f"{name} {factor:.3g}" for name, factor in factors.items())
-            self._say(f"no better validation {self._without} times: learning rates fall to {shares}")
+            self._say(
+                f"no better validation {counted(self._without, 'time')}: learning rates fall to {shares}"
+            )
 
     def _save(self, state: dict[str, Any], best: BestValue) -> Saved:
         """Write the best checkpoint, and then its receipt."""

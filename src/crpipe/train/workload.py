@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from crpipe.config.plugins import build
 from crpipe.core.causes import plugin_errors
 from crpipe.core.errors import ConfigError, PluginError
+from crpipe.core.text import counted
 from crpipe.events.batch import Events
 from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW, WEIGHT, Layout, Metric
 from crpipe.statistics.classifier import LabelledRows
@@ -370,10 +371,10 @@ class WorkloadCall(plugin_errors):
         method, columns = method_of(self._workload, self._method), self._events.columns
         count = len(self._events if self._index is None else self._index)
         if not count or SOURCE_FILE not in columns:
-            return f"{method} failed on {count} events"
+            return f"{method} failed on {counted(count, 'event')}"
         first = 0 if self._index is None else int(self._index[0])
         file, row = columns[SOURCE_FILE][first], columns[SOURCE_ROW][first]
-        return f"{method} failed on {count} events, the first from file {file} row {row}"
+        return f"{method} failed on {counted(count, 'event')}, the first from file {file} row {row}"
 
 
 def check_weighted(workload: Workload, name: str, layout: Layout) -> None:

@@ -30,7 +30,7 @@ from crpipe.config.yaml_text import read_yaml
 from crpipe.core.causes import is_present, retry_io
 from crpipe.core.errors import ConfigError, CrpipeError, MissingExtra, exit_code_is_retryable, is_retryable
 from crpipe.core.signals import HEAD_SIGNALS, StopRequest, follow
-from crpipe.core.text import Progress, duration
+from crpipe.core.text import Progress, counted, duration
 from crpipe.report.notify import notify
 from crpipe.setup.init import PROFILES
 from crpipe.source.counting import check_source, ensure_counted
@@ -113,8 +113,8 @@ def next_links(campaign: Campaign, number: int) -> tuple[str, ...]:
     left = [str(path) for path in receipts if not is_present(path)]
     if not left:
         raise ConfigError(
-            f"--links {number}: all {len(receipts)} links are trained; add ranges (ranges.last) or rounds "
-            "(train.passes), or evaluate and plot what is there: crpipe run"
+            f"--links {number}: trained already: {counted(len(receipts), 'link')}; add ranges (ranges.last) "
+            "or rounds (train.passes), or evaluate and plot what is there: crpipe run"
         )
     return tuple(left[:number])
 

@@ -18,6 +18,7 @@ from crpipe.config.yaml_text import read_yaml
 from crpipe.core.causes import is_plain, is_present
 from crpipe.core.errors import ConfigError, LeaseError
 from crpipe.core.signals import HEAD_SIGNALS, StopRequest
+from crpipe.core.text import counted
 from crpipe.report.compare import RunFiles
 from crpipe.workflow.rules import crpipe_call, one_line
 from crpipe.workflow.run import RunRequest, check_profile, keep_trying
@@ -181,7 +182,9 @@ def run_scan(runs: Sequence[ScanRun], request: RunRequest, progress: Progress, s
             failed[run.name] = code
     if failed:
         names = ", ".join(f"{name} (exit code {code})" for name, code in failed.items())
-        progress.message(f"{len(failed)} of {len(runs)} runs failed: {names}; to try them again: {again}")
+        progress.message(
+            f"{len(failed)} of {counted(len(runs), 'run')} failed: {names}; to try them again: {again}"
+        )
     codes = {*failed.values()}
     return codes.pop() if len(codes) == 1 else min(len(codes), 1)
 

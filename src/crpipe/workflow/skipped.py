@@ -16,6 +16,7 @@ from crpipe.core.causes import is_present
 from crpipe.core.errors import AccessError, FormatError, ListingError, SourceError, TransferError, code_of
 from crpipe.core.files import make_folder
 from crpipe.core.ranges import Range
+from crpipe.core.text import counted
 from crpipe.source.preview import list_now
 
 if TYPE_CHECKING:
@@ -53,8 +54,9 @@ def skip_bad_ranges(
     bad = [*campaign.given_up, *new]
     if new and len(bad) > section.max_skipped:
         lines.append(
-            f"{len(bad)} ranges stay bad, and ranges.max_skipped is {section.max_skipped}: none of them is "
-            "skipped now; repair them, raise it, or name them in ranges.skip:"
+            f"{counted(len(bad), 'range')} stay{'s' if len(bad) == 1 else ''} bad, and ranges.max_skipped is "
+            f"{section.max_skipped}: none of them is skipped now; repair them, raise it, or "
+            "name them in ranges.skip:"
         )
         return (), [*lines, *(f"  {each.describe()}" for each in bad)]
     for record in new:

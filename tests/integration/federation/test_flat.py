@@ -86,7 +86,7 @@ def test_a_side_table_arrives_verified_and_once(campaign, geometry):
     assert (row["verified"], row["sha256"], row["size"]) == ("source-checksum", sha256(geometry), 50_000)
     assert table_paths(config.paths().tables())["geometry"].read_bytes() == geometry.read_bytes()
     stage_tables(opened(config), campaign)
-    assert campaign.lines[-1] == "tables: 1 files, 0 staged, 1 verified again"
+    assert campaign.lines[-1] == "tables: 1 file, 0 staged, 1 verified again"
 
 
 @pytest.mark.parametrize("size", [50_000, 50_001])

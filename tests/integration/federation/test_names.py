@@ -35,7 +35,7 @@ def test_names_with_signs_of_an_address_are_listed_and_copied(campaign, named):
     names = ["50%25.parquet", "plain.parquet", "x#1.parquet", "z 3.parquet"]
     source = named(*names, "README.txt")
     assert [entry.path for entry in campaign.list(**source)] == names
-    assert f"{FOLDER}: 5 files listed, 4 match *.parquet, 1 are left out: README.txt" in campaign.lines
+    assert f"{FOLDER}: 5 files listed, 4 match *.parquet, 1 left out: README.txt" in campaign.lines
     campaign.stage(**source)
     assert {file.name: file.read_bytes() for file in campaign.raw.glob("*.parquet")} == {
         name: b"PAR1" + name.encode() + b"PAR1" for name in names

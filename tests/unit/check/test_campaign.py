@@ -98,9 +98,9 @@ DAMAGE = {
     "deleted shard": (lambda c: (c.paths.shards(FIRST) / SHARD).unlink(), f"{SHARD}: missing"),
     "shard listed twice": (
         edited("shard_manifest", FIRST, repeat("shards")),
-        "events are there twice: bundles-",
+        "events there twice: bundles-",
     ),
-    "shard not listed": (edited("shard_manifest", FIRST, drop("shards")), "events are missing: bundles-"),
+    "shard not listed": (edited("shard_manifest", FIRST, drop("shards")), "events missing: bundles-"),
     "role changed": (
         edited("shard_manifest", FIRST, assign("shards", 0, "role", "test")),
         "though the multiplicity table does not send them there: bundles-",
@@ -564,12 +564,12 @@ def name_bytes(manifest, path):
 
 
 EVENTS_CHANGED = {
-    "dropped": (drop_an_event, "train: 1 events are missing: bundles-"),
-    "doubled": (double_an_event, "train: 1 events are there twice: bundles-"),
+    "dropped": (drop_an_event, "train: 1 event missing: bundles-"),
+    "doubled": (double_an_event, "train: 1 event there twice: bundles-"),
     "sent elsewhere": (DAMAGE["event sent elsewhere"][0], "to validation, the ledger"),
     "row gone": (DAMAGE["row missing in the table"][0], "each once"),
     "ledger": (DAMAGE["file in a ledger"][0], "the ledger says 7"),
-    "multiplicity": (change_a_multiplicity, "train: 1 events are there with another multiplicity: bundles-"),
+    "multiplicity": (change_a_multiplicity, "train: 1 event there with another multiplicity: bundles-"),
 }
 
 

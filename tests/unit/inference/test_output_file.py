@@ -89,7 +89,7 @@ def test_what_a_branch_cannot_hold_is_named(column):
 
 def test_missing_values_are_refused_and_leave_a_file_that_is_closed(tmp_path):
     rows = pa.table({"x": pa.array([1.0, None])})
-    with pytest.raises(ConfigError, match=r"1 values of x are missing, which a ROOT tree cannot hold"):
+    with pytest.raises(ConfigError, match=r"x lacks 1 value, which a ROOT tree cannot hold"):
         write(tmp_path / "out.root", [rows])
 
 

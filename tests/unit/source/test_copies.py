@@ -164,7 +164,7 @@ class Later(list):
 def test_a_range_that_loses_more_than_half_of_its_files_fails(copied):
     rules = CopyRules("range R", "restore it", "quarantine", 10)
     script = {"a.h5": [TransferError("a.h5: gone")] * 2}
-    with pytest.raises(SourceError, match=r"1 bad files, at most 0 may be set aside .* half of the 1 files"):
+    with pytest.raises(SourceError, match=r"1 bad file, at most 0 may be set aside .* of the range, 1"):
         copied(script, rules, uris=("/s/a.h5",))
 
 

@@ -75,7 +75,7 @@ def test_missing_numbers_are_named(tmp_path, flat):
     config = configured(tmp_path, f"{flat}/batch_{{number}}.parquet", first=1)
     told = Told()
     counted(config, told)
-    assert any("warning: 1 files are missing: batch_7.parquet" in line for line in told.lines)
+    assert any("warning: 1 file missing: batch_7.parquet" in line for line in told.lines)
     with pytest.raises(ListingError, match=r"1 of 10 files are missing in .*: batch_7\.parquet"):
         listed(config, "0000001-0000010", told)
     assert told.lines[-1].endswith(f"1 file in {flat} with other names: ignored")

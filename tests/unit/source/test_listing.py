@@ -214,7 +214,7 @@ def test_a_list_that_is_no_text_is_an_error(configure, name, tmp_path):
 def test_files_that_are_left_out_are_counted_and_named(configure, name):
     told = Told()
     listed(configure(), name, told)
-    assert f"{name}: 13 files listed, 12 match *.bin, 1 are left out: README.txt" in told.lines
+    assert f"{name}: 13 files listed, 12 match *.bin, 1 left out: README.txt" in told.lines
 
 
 def test_directories_with_names_of_files_are_named_unless_their_files_are_listed(configure, name, tree):

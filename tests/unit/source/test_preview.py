@@ -105,7 +105,7 @@ def test_a_local_source_has_a_time_limit(configure, tree, monkeypatch):
     (tree / "0001000-0001999").mkdir()
     monkeypatch.setattr(preview, "LIMIT_S", 0.0)
     found = listed_now(configure(), "0000000-0000999", "0001000-0001999")
-    assert found.notes == ["2 other ranges were not listed within 0 s"]
+    assert found.notes == ["2 other ranges not listed within 0 s"]
     assert not found.problems
 
 
@@ -142,7 +142,7 @@ def test_of_a_remote_source_the_first_range_is_listed(configure, name, monkeypat
     monkeypatch.setattr(range_files, "entries_of", lambda *_: entries)
     found = listed_now(configure(uri="pelican://host/x/{range}/*.bin"), str(name), "0001000-0001999")
     assert list(found.files) == [str(name)]
-    assert found.notes == ["1 more ranges of this remote source are not listed yet"]
+    assert found.notes == ["1 more range of this remote source not listed yet"]
 
 
 def test_the_smallest_or_the_middle_file_that_is_not_empty_is_chosen():

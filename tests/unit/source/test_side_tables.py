@@ -188,12 +188,12 @@ class TestOfASimulator:
 
     def test_its_tables_are_taken(self, simulated):
         config = simulated({})
-        assert staged(config) == "tables: 1 files, 1 staged, 0 verified again"
+        assert staged(config) == "tables: 1 file, 1 staged, 0 verified again"
         row = read_json(config.paths().tables())["geometry"]
         assert (row["uri"], row["path"]) == ("synthetic://geometry", "tables/geometry.csv")
         assert row["verified"] == "generated"
         assert table_paths(config.paths().tables())["geometry"].read_text() == "id,x\n1,2\n"
-        assert staged(config) == "tables: 1 files, 0 staged, 1 verified again"
+        assert staged(config) == "tables: 1 file, 0 staged, 1 verified again"
 
     def test_they_win_over_a_configured_file_and_stand_beside_others(self, simulated, geometry):
         config = simulated({"geometry": str(geometry), "extra": str(geometry)})

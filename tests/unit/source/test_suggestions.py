@@ -47,7 +47,7 @@ def test_numbered_files_give_their_numbers_and_what_is_missing(tmp_path, monkeyp
     fill(tmp_path, [f"batch_{number}.parquet" for number in range(5, 41) if number != 9])
     found = suggest_ranges(f"{tmp_path}/batch_{{number}}.parquet")
     assert found.ranges == {"first": 5, "last": 40, "size": 4}
-    assert "1 numbers between them are missing" in found.text
+    assert "; missing between them, which stops their ranges: 1 number; name" in found.text
 
 
 def test_a_flat_folder_and_a_list_are_counted(tmp_path):

@@ -70,7 +70,7 @@ def test_only_what_changed_is_sent_again(run):
     assert told.lines[-1].endswith(": 0 files sent, 0 failed")
     (run.paths().tensorboard() / "a" / "events.1").write_text("grown longer than it was")
     sync_run(opened(run), told)
-    assert told.lines[-1].endswith(": 1 files sent, 0 failed")
+    assert told.lines[-1].endswith(": 1 file sent, 0 failed")
     assert sync_run(opened(run), told, SyncRules(new=True)) == 3
 
 
@@ -90,7 +90,7 @@ def test_a_failure_is_an_error_of_the_disk_and_is_made_up_for(run, tmp_path):
     (tmp_path / "second").unlink()
     (tmp_path / "second" / "deep").mkdir(parents=True)
     (tmp_path / "second" / "deep" / "store").write_text("a file where a directory is needed")
-    with pytest.raises(DiskError, match=r"1 files were not sent, the first of them store/r/checkpoint-k.pt"):
+    with pytest.raises(DiskError, match=r"1 file not sent, the first of them store/r/checkpoint-k.pt"):
         sync_run(opened(run), told)
     assert any(line.startswith("warning: store/r/checkpoint-k.pt was not synced") for line in told.lines)
     (tmp_path / "second" / "deep" / "store").unlink()
@@ -179,7 +179,7 @@ def test_the_snapshot_that_the_index_names_stays_while_no_new_index_arrives(run,
     monkeypatch.setattr(Directory, "send", no_index)
     for number in (8, 9):
         (run.paths().store("r") / f"snapshot-k-{number}-0.pt").write_text(f"newer {number}")
-        with pytest.raises(DiskError, match="1 files were not sent, the first of them index"):
+        with pytest.raises(DiskError, match="1 file not sent, the first of them index"):
             sync_run(opened(run), NullProgress())
         assert indexed(tmp_path / "second")["store/r/snapshot-k-7-0.pt"] == "store/r/snapshot-k-7-0.pt"
     monkeypatch.undo()
@@ -219,7 +219,7 @@ def test_a_file_that_changes_while_it_is_sent_is_not_in_the_index(run, tmp_path,
             events.write_text(f"{events.read_text()} more")
 
     monkeypatch.setattr(Directory, "send", grows)
-    with pytest.raises(TransferError, match="1 files were not sent.*it changed while it was sent"):
+    with pytest.raises(TransferError, match="1 file not sent.*it changed while it was sent"):
         sync_run(opened(run), NullProgress())
     assert "tensorboard/a/events.1" not in indexed(tmp_path / "second")
     monkeypatch.undo()
@@ -347,7 +347,7 @@ def test_a_sync_that_fails_has_an_exit_code(run, tmp_path, monkeypatch, capsys):
     (second / "deep" / "tensorboard" / "a").rmdir()
     (second / "deep" / "tensorboard" / "a").write_text("a file where a directory is needed")
     assert code() == 74
-    assert "1 files were not sent" in capsys.readouterr().err
+    assert "1 file not sent" in capsys.readouterr().err
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ from raw_files import (
 DOCS = Path(__file__).parents[3] / "docs" / "data.md"
 MULTIPLICITY = [0, 3, 25, 1]
 SUMMARY = (
-    "multiplicity: 4 events, 29 muons, 1 events (25%) without; quantiles 0.5: 1, 0.9: 25, 0.99: 25, "
+    "multiplicity: 4 events, 29 muons, 1 (25%) without; quantiles 0.5: 1, 0.9: 25, 0.99: 25, "
     "0.999: 25; largest 25"
 )
 
@@ -64,7 +64,7 @@ def test_events_without_items_are_shown_last(tmp_path):
 def test_a_raw_parquet_of_another_width_shows_its_columns_and_why_the_reader_refuses_it(tmp_path):
     path = write_parquet(tmp_path / "a.parquet", MULTIPLICITY, primary=["energy_gev", "zenith_rad"])
     text = inspect_file(path, 2, ReaderChoice(READERS["bundles"]))
-    assert "4 rows in 1 row groups" in text
+    assert "4 rows in 1 row group" in text
     assert "muons: list<element: list<element: float>>" in text
     assert "as a raw file it is refused" in text
     assert "primary: expected 4 values" in text
@@ -99,7 +99,7 @@ def test_what_crpipe_wrote_is_recognised_whatever_the_reader(tmp_path):
         paths.shards(NAME) / "train-00000.events.parquet": "events of a shard, 3 rows",
         paths.shards(NAME) / "train-00000.muons.parquet": "muons of a shard, 4 rows",
         paths.multiplicity(NAME): "multiplicity table of a range, 4 rows",
-        paths.outliers("consolidated") / "index.parquet": "index of outliers, 1 rows",
+        paths.outliers("consolidated") / "index.parquet": "index of outliers, 1 row",
     }
     for path, expected in files.items():
         for choice in (None, ReaderChoice(READERS["bundles"]), ReaderChoice("no.such:Reader")):

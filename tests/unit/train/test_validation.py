@@ -271,7 +271,7 @@ def test_a_lost_best_checkpoint_is_named_at_the_resume(tmp_path):
 def test_a_profile_is_written_where_it_is_asked_for(tmp_path):
     config = toy_config(tmp_path)
     assert "the trace" not in trained(config)[2]
-    assert "1 steps; the trace" in trained(config, SECOND, profile_steps=1)[2]
+    assert "1 step; the trace" in trained(config, SECOND, profile_steps=1)[2]
 
 
 FITTED = {"workload": "toy:FittedToy"}

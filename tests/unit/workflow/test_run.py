@@ -115,7 +115,7 @@ def test_the_next_links_are_those_without_a_receipt(request_):
         campaign.paths.receipt(name).touch()
     assert next_links(campaign, 2) == tuple(receipts[3:])
     campaign.paths.receipt("outliers").touch()
-    with pytest.raises(ConfigError, match=r"all 4 links are trained; add ranges \(ranges.last\)"):
+    with pytest.raises(ConfigError, match=r"trained already: 4 links; add ranges \(ranges.last\)"):
         next_links(campaign, 1)
 
 
