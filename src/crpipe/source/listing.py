@@ -175,8 +175,8 @@ def _warn_of_few(name: str, manifest: Path, count: int, progress: Progress) -> N
     if name in far_fewer(counts):
         usual = statistics.median(counts.values())
         progress.message(
-            f"warning: {name}: {counted(count, 'file')}, ranges have {usual:g} as a rule; if the "
-            f"listing is not whole, delete {manifest} and list the range again; source.min_files refuses such ranges"
+            f"warning: {name}: {counted(count, 'file')}, ranges have {usual:g} as a rule; if the listing is "
+            f"not whole, delete {manifest} and list the range again; source.min_files refuses such ranges"
         )
 
 
