@@ -178,7 +178,8 @@ def _sections(
 ) -> Mapping[str, Sequence[str]]:
     difference, options = graphs.description["graph"]["difference"], options_of(provenance)
     deviations = [
-        f"- Graph and checkpoint differ by at most {difference:.0e} of 1 + the value, in units of training.",
+        f"- Graph and checkpoint differ by at most {difference:.0e} of 1 + the value, in units of training,",
+        "  as checked with random photons; with those of gammas, float32 rounds by up to some 1e-4.",
         f"- Sensors of fewer than {options.npho_threshold:g} photons have no time, as in training.",
     ]
     if options.saturated is None:
