@@ -13,13 +13,14 @@ import pyarrow.parquet as pq
 from crpipe import __version__
 from crpipe.campaign.code import Code, used_code
 from crpipe.campaign.records import BestReceipt, EvaluationRecord, Receipt
+from crpipe.config.loading import SYNTHETIC
 from crpipe.core.errors import CheckpointError, ShardError
 from crpipe.core.files import digest
 from crpipe.core.paths import BEST, CODE, CONSOLIDATED, OUTLIERS, TRAINED_ROLES
 from crpipe.core.text import Progress, counted
 from crpipe.events.layout import MULTIPLICITY, Layout
 from crpipe.events.shard_manifest import open_manifest
-from crpipe.report.evaluations import FLOORS, MODEL, Evaluation, score_table
+from crpipe.report.evaluations import MODEL, Evaluation, compared_with, score_table
 from crpipe.report.verdicts import line
 
 if TYPE_CHECKING:
@@ -148,15 +149,16 @@ def _how_good(origin: Provenance) -> Iterator[str]:
         return
     yield f"On {evaluation.part} events that training never used."
     yield f"By the rule of crpipe's docs/evaluation.md: {line(evaluation)}."
-    if FLOORS[0] in evaluation.columns:
-        yield "The last column is a second simulation of the same events: what a perfect model would have."
-    yield ""
+    yield from ("", *compared_with(evaluation), "")
     yield from score_table(evaluation.columns, rows, "this model", digits=(".3f", ".3f"), best=True)
 
 
 def _licence(origin: Provenance) -> Iterator[str]:
-    yield "crpipe: MIT. The weights carry no terms of their own; they follow those of the data in"
-    yield f"`{origin.keys['source.uri']}`: ask its owners before you publish."
+    yield "crpipe: MIT. The weights carry no terms of their own; they follow those of the"
+    if origin.keys["source.uri"] == SYNTHETIC:
+        yield f"simulator `{origin.keys.get('source.simulator', '')}`, which made all data."
+    else:
+        yield f"data in `{origin.keys['source.uri']}`: ask its owners before you publish."
     yield from ("", f"Cite crpipe {__version__} as its CITATION.cff says, with the fingerprint above.")
 
 

@@ -252,6 +252,7 @@ def test_the_card_tells_data_metrics_and_limits(exported):
         "| multiplicity |  | 0 | 5 |",
         "Multiplicities above 50,000 are outliers, which this model was **not** trained on",
         "| W1 of log10(radius / m) | 0.500 ± 0.010 | 0.400 | 0 |",
+        "simulated again (the floor): the same events",
         "azimuth",
         "CITATION.cff",
     ):
@@ -323,6 +324,15 @@ def test_a_workload_without_graphs_is_exported_with_everything_else(tmp_path):
     card = (tmp_path / "out" / "MODEL_CARD.md").read_text()
     for text in ("# Counting `", "side table geometry", "678,901 muons", "crpipe predict --checkpoint"):
         assert text in card
+
+
+def test_of_simulated_data_nobody_is_to_be_asked(tmp_path):
+    keys = {"source.uri": "synthetic://", "source.simulator": "lab:Maker"}
+    path = checkpoint_of(tmp_path / "runs" / "r" / "store" / "0000000-0000999", **keys)
+    trained = open_checkpoint(path, allowed_plugins=["counting:Counting"])
+    card = model_card(provenance(trained, BUNDLES, unconfigured(tmp_path), NullProgress()), {})
+    assert "they follow those of the\nsimulator `lab:Maker`, which made all data.\n" in card
+    assert "owners" not in card
 
 
 TILES = [f"{first:07d}-{first + 9:07d}" for first in (0, 10, 20)]
