@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 from dataclasses import asdict
 from functools import partial
@@ -26,6 +25,7 @@ from crpipe.core.errors import (
     SourceError,
     TrainError,
 )
+from crpipe.core.text import json_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -350,7 +350,7 @@ def plan(
     seen = dataclasses.replace(seen, problems=(*seen.problems, *changed))
     planned = Plan.of(campaign, planned_workload(config), seen, partial(_rate, campaign))
     if as_json:
-        print(json.dumps(describe_plan(planned), indent=1))
+        print(json_text(describe_plan(planned)))
     else:
         show(render_plan(planned))
         show(f"checked: {checked}")
@@ -416,6 +416,6 @@ def inspect(
 
     choice = configured_reader(Settings.config()) if Settings.is_named() else included_reader(file)
     if as_json:
-        print(json.dumps(asdict(facts_of(file, rows, choice)), indent=1, default=str))
+        print(json_text(asdict(facts_of(file, rows, choice))))
     else:
         show(inspect_file(file, rows, choice))

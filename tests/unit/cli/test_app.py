@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 
 import jwt
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from crpipe.__main__ import name_user
@@ -107,6 +109,12 @@ def test_a_wrong_call_shows_how_to_call(crpipe, words):
     ended, told = crpipe(*words)
     assert ended == 2
     assert "Usage: crpipe" in told
+
+
+def test_json_of_a_file_with_nan_is_json_for_every_parser(call, tmp_path):
+    pq.write_table(pa.table({"a": [float("nan"), 1.5]}), tmp_path / "a.parquet")
+    code, out, _ = call("inspect", "--json", str(tmp_path / "a.parquet"))
+    assert (code, json.loads(out, parse_constant=pytest.fail)["first"]) == (0, [{"a": None}, {"a": 1.5}])
 
 
 def test_the_configuration_of_the_working_directory_is_read(crpipe, tmp_path):
