@@ -215,6 +215,10 @@ class Case:
             simulator, raw = self.simulator(), self.folder / "raw"
             simulate_range(simulator, self.range, self.config.seed, raw, NullProgress())
             return tuple(raw / name for name in file_names(simulator, self.range))
+        if self.config.source.convert:
+            raise ConfigError(
+                "source.convert: its outputs are read, not raw files: name one with --in, or split"
+            )
         listings = list_now(self.config, self.config.all_ranges()[:1], offline=True)
         entries = [entry for listed in listings.files.values() for entry in listed[:2]]
         if not entries:

@@ -186,6 +186,9 @@ def test_a_batch_is_of_files_that_the_campaign_takes(tmp_path):
     tree["source"]["uri"] += ".root"
     with pytest.raises(ConfigError, match=r"no raw files to try: range .* 0 files match .* with --in"):
         _ = Case(validate(tree)).files
+    tree["source"]["convert"] = "cp {in} {out}"
+    with pytest.raises(ConfigError, match=r"its outputs are read, not raw files: name one with --in, or"):
+        _ = Case(validate(tree)).files
 
 
 def test_the_verb_of_earlier_versions_names_its_successor():
