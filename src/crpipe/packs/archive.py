@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING
 from crpipe import __version__
 from crpipe.campaign.records import PackedFile, PackFailure, PackRecord
 from crpipe.core.causes import is_plain
-from crpipe.core.errors import ConfigError, CrpipeError, PackError
+from crpipe.core.errors import ConfigError, CrpipeError, LeaseError, PackError
 from crpipe.core.files import (
     atomic_write,
     clear_tree,
@@ -29,7 +29,7 @@ from crpipe.core.files import (
     remove_tree,
     sha256,
 )
-from crpipe.core.lease import is_held, lease
+from crpipe.core.lease import lease
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -283,8 +283,19 @@ def working_folder(out: Path, say: Callable[[str], None]) -> Iterator[Path]:
     """
     work = out.with_name(f".{out.name}.work")
     try:
-        with lease(work, wait_s=0.0, say=say):
-            yield work
+        with lease(work, wait_s=0.0, say=say) as held:
+            try:
+                yield work
+            finally:
+                with contextlib.suppress(LeaseError):  # taken over by another host: it is that one's now
+                    held.check()
+                    _empty(work)
     finally:
-        if not is_held(work / "lease"):
-            clear_tree(work)
+        with contextlib.suppress(OSError):  # another process may have begun in it
+            work.rmdir()
+
+
+def _empty(work: Path) -> None:
+    """Delete all in a folder, the lease last: whoever makes it again has the folder from then on."""
+    for path in sorted(work.iterdir(), key=lambda path: path.name == "lease"):
+        clear_tree(path) if path.is_dir() else path.unlink(missing_ok=True)

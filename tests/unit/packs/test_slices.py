@@ -1,6 +1,7 @@
 """The slices of a link prove themselves: `check` finds a gap, `status` shows how many there were."""
 
 import json
+import threading
 
 import pytest
 
@@ -8,6 +9,7 @@ from checked import FIRST, Checked
 from crpipe.campaign.campaign import Campaign
 from crpipe.core.errors import ConfigError, SliceOver
 from crpipe.core.signals import StopRequest
+from crpipe.packs import archive
 from crpipe.packs.links import pack_link
 from crpipe.packs.results import unpack
 from crpipe.packs.slices import SlicedJob, seconds_of, train_pack
@@ -76,3 +78,27 @@ def test_a_duration_has_a_unit():
     for text in ("", "soon", "-3m", "0m", "3d"):
         with pytest.raises(ConfigError, match="not a duration; write for example 30m"):
             seconds_of(text)
+
+
+def test_a_working_folder_is_deleted_before_another_job_begins_in_it(tmp_path, monkeypatch):
+    begun, ended, seen, clear_tree = threading.Event(), threading.Event(), [], archive.clear_tree
+
+    def later(path):
+        begun.wait(0.2)
+        return clear_tree(path)
+
+    def second():
+        with archive.working_folder(tmp_path / "out.tar", str) as work:
+            begun.set()
+            ended.wait(2)
+            seen.append(work.is_dir())
+
+    monkeypatch.setattr(archive, "clear_tree", later)
+    waiting = threading.Thread(target=second)
+    with archive.working_folder(tmp_path / "out.tar", str) as work:
+        (work / "campaign").mkdir()
+        waiting.start()
+    ended.set()
+    waiting.join()
+    assert seen == [True]
+    assert not any(tmp_path.iterdir())
