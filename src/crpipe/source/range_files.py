@@ -166,8 +166,6 @@ class SourceFiles:
         names, positions = self.names(), self._positions
         if not names and not (positions and positions.exist()):
             where = self.pattern.shown
-            if self.pattern.files:
-                raise ListingError(f"{where}: names no file; write one address or path on each line")
             raise ListingError(
                 f"{where}: no file there matches; correct source.uri, for example /data/*.parquet"
             )
@@ -300,7 +298,7 @@ def describe_files(
 
 
 def read_list(path: Path) -> list[str]:
-    """Read a list of files; a plain name is relative to the list's own directory."""
+    """Read a list of files, at least one; a plain name is relative to the list's own directory."""
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -309,6 +307,8 @@ def read_list(path: Path) -> list[str]:
     uris = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
     if "\0" in "".join(uris):
         raise ConfigError(f"source.files: {path} holds zero bytes: damaged, or UTF-16; write it in UTF-8")
+    if not uris:
+        raise ConfigError(f"source.files: {path}: the list names no file; write one on each line")
     return [uri if "://" in uri else str(path.parent.absolute() / uri) for uri in uris]
 
 

@@ -61,11 +61,8 @@ def suggest_ranges(uri: str, files: str = "") -> SuggestedRanges:
         raise ConfigError(f"source.uri: {uri}: {_describe(Path(folder), option=True)}")
     pattern = SourcePattern(uri, files)
     if pattern.kind is Kind.FLAT_LIST:
-        count = len(read_list(Path(files)))
-        if not count:
-            raise ConfigError(f"source.files: {files}: the list names no file; write one path on each line")
-        listed = _flat(files, count, "in the list")
-        return replace(listed, paths=_sampled(read_list(Path(files))))
+        names = read_list(Path(files))
+        return replace(_flat(files, len(names), "in the list"), paths=_sampled(names))
     if not folder or pattern.kind is Kind.RANGE_LISTS:
         return SuggestedRanges("")
     options = SourceOptions()

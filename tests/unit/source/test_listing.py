@@ -6,6 +6,7 @@ from crpipe.campaign.raw_files import Entry, read_manifest
 from crpipe.core.errors import ConfigError, ListingError
 from crpipe.core.text import NullProgress
 from crpipe.source import range_files
+from crpipe.source.pelican.login import check_access
 from crpipe.source.side_tables import check_table_uris
 from crpipe.source.stage import stage_range
 from crpipe.source.uris import SourcePattern
@@ -125,8 +126,10 @@ def test_explicit_files_of_one_name_keep_their_directories(configure, name, tmp_
 
 def test_one_list_without_files_is_named_as_that(configure, name, tmp_path):
     (tmp_path / "all.txt").write_text("# none\n")
-    with pytest.raises(ListingError, match="all.txt: names no file; write one address or path on each line"):
-        listed(configure(files=f"{tmp_path}/all.txt"), name)
+    config = configure(files=f"{tmp_path}/all.txt")
+    for asks in (lambda: listed(config, name), lambda: check_access(config)):  # of `crpipe token`
+        with pytest.raises(ConfigError, match="all.txt: the list names no file; write one on each line"):
+            asks()
 
 
 @pytest.mark.parametrize(
