@@ -29,7 +29,7 @@ from crpipe.setup.compatibility import check_fit
 from crpipe.setup.init import changed_files, extras_of, has_workflow
 from crpipe.source.pelican.login import check_reading, source_uris
 from crpipe.source.preview import LIMIT_S, list_now
-from crpipe.source.uris import FEDERATIONS, Kind, SourcePattern, scheme_of
+from crpipe.source.uris import FEDERATIONS, WEB, Kind, SourcePattern, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -193,10 +193,12 @@ def _first_range(config: Config, pattern: SourcePattern) -> Range:
     return Range(first, first if pattern.kind in (Kind.FLAT, Kind.FLAT_LIST) else first + step - 1)
 
 
-def diagnose_token(config: Config, uris: Iterable[str]) -> Diagnosis:
+def diagnose_token(config: Config, uris: Sequence[str]) -> Diagnosis:
     """Compare the token in use with what the source asks for, in a short time."""
     if not any(uri and scheme_of(uri) in FEDERATIONS for uri in uris):
-        return Diagnosis("token", "ok", "the source needs none")
+        is_asked = any(uri and scheme_of(uri) in WEB for uri in uris)
+        text = "its server asks for one where it needs one" if is_asked else "the source needs none"
+        return Diagnosis("token", "ok", text)
     try:
         access = check_reading(config, min(config.source.read_timeout_s, LIMIT_S / 2))
     except CrpipeError as error:

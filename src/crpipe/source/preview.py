@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from crpipe.campaign.duplicates import Twins
 from crpipe.core import checksums
 from crpipe.core.errors import (
+    AccessError,
     ChangedError,
     CrpipeError,
     FormatError,
@@ -71,7 +72,7 @@ def is_remote(config: Config, ranges: Sequence[Range]) -> bool:
     uris = [pattern.uri]
     if pattern.kind in {Kind.FLAT_LIST, Kind.RANGE_LISTS}:
         name = ranges[0] if pattern.kind is Kind.RANGE_LISTS else None
-        uris = read_list(pattern.list_file(name)) or uris
+        uris = read_list(pattern.list_file(name))
     return any(scheme_of(uri) in REMOTE for uri in uris)
 
 
@@ -103,9 +104,9 @@ def _list_first(config: Config, ranges: Sequence[Range], result: Listings) -> No
     try:
         _list(config, ranges[:1], result, remote=True)
     except CrpipeError as error:
-        why = str(error).partition("; ")[0]
-        way = "`crpipe token` shows whether a token is missing, `crpipe plan --offline` skips this"
-        result.warnings.append(f"the source was not read: {why}; {way}")
+        # What a refusal needs depends on the source, and is said by the error.
+        why = str(error) if isinstance(error, AccessError) else str(error).partition("; ")[0]
+        result.warnings.append(f"the source was not read: {why}; `crpipe plan --offline` skips this")
     if result.files and len(ranges) > 1:
         result.notes.append(f"{counted(len(ranges) - 1, 'more range')} of this remote source not listed yet")
 

@@ -356,7 +356,9 @@ def test_the_token_is_compared_with_what_the_source_asks_for(monkeypatch, access
         return access
 
     monkeypatch.setattr(doctor, "check_reading", check_reading)
-    assert diagnose_token(needing("/data/*.x"), ("/data/*.x", "")).verdict == "ok"
+    assert diagnose_token(needing("/data/*.x"), ("/data/*.x", "")).text == "the source needs none"
+    host = diagnose_token(needing("https://h/*.x"), ("https://h/*.x",))
+    assert (host.verdict, host.text) == ("ok", "its server asks for one where it needs one")
     found = diagnose_token(needing(REMOTE), (REMOTE,))
     assert (found.verdict, found.text) == (verdict, text)
     assert re.search(fix, found.fix)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from crpipe.campaign.raw_files import Entry, count_source_files, read_manifest
-from crpipe.core.errors import FormatError, ListingError, SourceError
+from crpipe.core.errors import AccessError, FormatError, ListingError, SourceError
 from crpipe.core.ranges import Range
 from crpipe.source import preview, range_files
 from crpipe.source.preview import fetch_sample, find_same, list_now, smallest, typical
@@ -122,6 +122,7 @@ def test_what_has_nothing_to_list_says_so(configure, name):
     [
         (ListingError("out of reach; run again"), TemporaryFailure("no route", Failure.SERVER_BUSY), True),
         (SourceError("no answer"), None, True),
+        (AccessError("refused; put a token into bt_u1"), None, True),
         (ListingError("no such directory (status 404)"), None, False),
     ],
 )
@@ -134,7 +135,8 @@ def test_a_remote_source_that_is_out_of_reach_is_a_warning(configure, name, monk
     assert bool(found.warnings) is warns
     assert bool(found.problems) is not warns
     if warns:
-        assert "`crpipe plan --offline` skips this" in found.warnings[0]
+        why = error if isinstance(error, AccessError) else str(error).partition(";")[0]  # with its remedy
+        assert found.warnings == [f"the source was not read: {why}; `crpipe plan --offline` skips this"]
 
 
 def test_of_a_remote_source_the_first_range_is_listed(configure, name, monkeypatch):
