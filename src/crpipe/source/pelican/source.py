@@ -104,6 +104,9 @@ class RemoteSource:
 
         try:
             answer = await self._downloads.get(url, headers, lambda _: keep, "PROPFIND")
+            if space.is_host and answer.status in _LISTS_NOTHING:  # as nginx without the / of its location
+                body.clear()
+                answer = await self._downloads.get(f"{url}/", headers, lambda _: keep, "PROPFIND")
         except DownloadError as error:
             raise TemporaryFailure(
                 f"the listing broke off ({error})", Failure.SERVER_BUSY if error.outage else Failure.FILE

@@ -134,6 +134,21 @@ def test_a_server_that_refuses_head_alone_sends_its_files(by_list, server, name,
     assert_identical(config.paths().raw(str(name)), files)
 
 
+def test_a_directory_that_is_listed_with_a_slash_at_its_end_alone_is_asked_so(configure, name, monkeypatch):
+    """A location of nginx, whose name ends with the slash, does not have what is asked for without."""
+    item = "<response><href>/d/a.bin</href><propstat><prop><getcontentlength>5</getcontentlength></prop>"
+
+    async def get(_self, url, _headers, receive, _method):
+        answer = Answer(207 if url.endswith("/") else 405, {})
+        body = f"<multistatus xmlns='DAV:'>{item}</propstat></response></multistatus>" * url.endswith("/")
+        receive(answer)(body.encode() or b"<html>")
+        return answer
+
+    monkeypatch.setattr(Downloads, "get", get)
+    (entry,) = listed(configure(uri="https://one/d/*.bin"), "0000000-0000000")
+    assert (entry.path, entry.size) == ("a.bin", 5)
+
+
 def test_a_listing_that_comes_compressed_is_named_as_that(configure, name, monkeypatch):
     async def get(_self, _url, _headers, receive, _method):
         answer = Answer(207, {"Content-Encoding": "gzip"})
