@@ -38,6 +38,7 @@ EXITS = {
     "or by the permissions of a file",
     78: "`crpipe doctor` found something that will stop a campaign",
     85: "a slice of a pack is over, and its STATE is written: the same command goes on",
+    129: "the terminal was closed (SIGHUP)",
     130: "Ctrl-C",
     143: "SIGTERM",
 }

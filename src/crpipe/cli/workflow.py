@@ -60,7 +60,7 @@ TryingOption = Annotated[
 PauseOption = Annotated[
     float, typer.Option(help="first pause of --keep-trying; it doubles up to an hour", min=0.001)
 ]
-OF_A_RUN = (TrainError, DataError, SourceError, LeaseError, AccessError, signal.SIGTERM)
+OF_A_RUN = (TrainError, DataError, SourceError, LeaseError, AccessError, signal.SIGHUP, signal.SIGTERM)
 
 
 @partial(declare, "Start")(
@@ -82,8 +82,8 @@ def run(
 ) -> None:
     """Run every job that TARGET needs; again: go on.
 
-    Ctrl-C stops it with a snapshot; the same command continues. Exit codes: 0 done, 1 a job failed, 130
-    stopped by Ctrl-C, 143 by SIGTERM, else that of the refusal.
+    Ctrl-C stops it with a snapshot; the same command continues. Exit codes: 0 done, 1 a job failed, 129
+    stopped by a closed terminal, 130 by Ctrl-C, 143 by SIGTERM, else that of the refusal.
     """
     from crpipe.workflow.run import run_workflow
 

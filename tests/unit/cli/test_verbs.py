@@ -197,3 +197,10 @@ def test_a_configuration_is_opened_also_where_access_cannot_be_asked(call, monke
     monkeypatch.setattr("os.access", lambda *_, **__: False)
     _, _, told = call("config", "check", "--config", "mine.yaml")
     assert "source.reader: not set" in told
+
+
+def test_the_page_of_operations_explains_every_exit_code():
+    """It lacked 85, and 129 of a closed terminal."""
+    page = (REPOSITORY / "docs" / "operations.md").read_text()
+    rows = re.findall(r"^\| ([\d, ]+) \|", page.partition("## Exit codes")[2], re.MULTILINE)
+    assert {int(code) for row in rows for code in row.split(",")} == {*EXITS} - {0}
