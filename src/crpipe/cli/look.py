@@ -275,7 +275,7 @@ def compare(
     runs: Annotated[
         list[str],
         typer.Argument(
-            metavar="RUN …",
+            metavar="RUN",
             help="names of runs in the folder `runs`",
             autocompletion=completing(runs),
         ),

@@ -149,7 +149,7 @@ class Verb(TyperCommand):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return what follows the name in the usage, without the braces of typer."""
-        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+        return [re.sub("[{}]", "", piece) for piece in super().collect_usage_pieces(ctx)]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help: usage, what it does, arguments, options, and what its entry holds."""

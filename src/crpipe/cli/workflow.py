@@ -22,6 +22,7 @@ from crpipe.core.errors import (
     DataError,
     LeaseError,
     MachineError,
+    MissingExtra,
     PluginError,
     SourceError,
     TrainError,
@@ -60,7 +61,8 @@ TryingOption = Annotated[
 PauseOption = Annotated[
     float, typer.Option(help="first pause of --keep-trying; it doubles up to an hour", min=0.001)
 ]
-OF_A_RUN = (TrainError, DataError, SourceError, LeaseError, AccessError, signal.SIGHUP, signal.SIGTERM)
+_REFUSALS = (DataError, SourceError, LeaseError, AccessError, MissingExtra, PluginError, MachineError)
+OF_A_RUN = (TrainError, *_REFUSALS, signal.SIGHUP, signal.SIGTERM)
 
 
 @partial(declare, "Start")(

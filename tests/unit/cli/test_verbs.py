@@ -204,3 +204,14 @@ def test_the_page_of_operations_explains_every_exit_code():
     page = (REPOSITORY / "docs" / "operations.md").read_text()
     rows = re.findall(r"^\| ([\d, ]+) \|", page.partition("## Exit codes")[2], re.MULTILINE)
     assert {int(code) for row in rows for code in row.split(",")} == {*EXITS} - {0}
+
+
+def test_the_usage_has_no_brace_of_typer(capsys):
+    with pytest.raises(SystemExit):
+        app(["compare", "--help"])
+    assert "compare [OPTIONS] RUN...\n" in capsys.readouterr().out
+
+
+def test_run_names_the_exit_codes_of_its_refusals():
+    """A full disk (74), a plug-in that raises (70) and a missing library (69) end it before any job."""
+    assert {69, 70, 74} <= {*VERBS["run"].exits} & {*VERBS["scan"].exits}
