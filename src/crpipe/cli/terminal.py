@@ -117,7 +117,7 @@ class Settings:
         """Read the configuration for a verb that looks at a campaign; raise ConfigError where none is."""
         if not cls.is_named() and not any(is_present(path) for path in _MADE):
             raise ConfigError(
-                f"{Path.cwd()}: no campaign here: no crpipe.yaml, and nothing that a campaign made; "
+                f"{Path.cwd()}: no campaign here: crpipe.yaml is missing; "
                 f"{way_to_campaign(Path())}, or name its configuration with --config FILE; `crpipe init` "
                 "makes a new one"
             )

@@ -156,7 +156,7 @@ def test_a_folder_without_a_campaign_is_refused_with_the_nearest_one(
     monkeypatch.chdir(here)
     ended, said = crpipe(*words)
     assert ended == 2
-    assert f"{here}: no campaign here" in said
+    assert f"{here}: no campaign here: crpipe.yaml is missing; " in said
     assert (f"cd '{here.parents[1]}'" in said) == bool(configured)
     assert [path.name for path in here.rglob("*")] == ["results"]
 
