@@ -36,7 +36,7 @@ BUDGET = {
     "inference": (15, 3320),
     "statistics": (6, 910),
     "check": (7, 1730),
-    "packs": (6, 1415),
+    "packs": (6, 1430),
     "setup": (6, 1675),
     "author": (2, 480),
     "workloads": (74, 15560),
