@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 _TIME = "%Y-%m-%d %H:%M:%S.%f"
 _TICK_S = 0.02  # two changes within one tick of the kernel's clock have one time
+_FIRST_S, _LAST_S = -62_135_596_800, 253_402_300_799  # those of datetime
 _HELD = 1 << 27  # bytes of a file that are held in memory while it is decoded
 
 
@@ -39,12 +40,17 @@ def difference(file: Entry | RawFile, status: os.stat_result) -> str:
 
 def written(status: os.stat_result) -> datetime:
     """Return when a file was last written, as a manifest has it."""
-    return datetime.fromtimestamp(status.st_mtime, UTC)
+    return _moment(status.st_mtime)
 
 
 def changed(status: os.stat_result) -> datetime:
     """Return when a file, its names or its mode were last changed, as a manifest has it."""
-    return datetime.fromtimestamp(status.st_ctime, UTC)
+    return _moment(status.st_ctime)
+
+
+def _moment(seconds: float) -> datetime:
+    """Return a time that has a date; a file system may hold others, after the year 9999 or before 1."""
+    return datetime.fromtimestamp(min(max(seconds, _FIRST_S), _LAST_S), UTC)
 
 
 def describe_replaced(listed: Iterable[RawFile], read: Iterable[RawFile]) -> str:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import contextlib
 import re
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from crpipe.campaign.raw_files import SIZE_ONLY, Entry
+from crpipe.campaign.raw_proofs import written
 from crpipe.campaign.records import SideTable, SideTables, read_tables
 from crpipe.campaign.simulators import PREFIX, named, open_simulator, written_tables
 from crpipe.core.causes import is_plain, is_present
@@ -102,7 +102,7 @@ def check_tables(record: Path, uris: Mapping[str, str]) -> None:
         if not is_plain(file):
             continue  # the verified copy is what jobs read
         status = file.stat()
-        same_time = datetime.fromtimestamp(status.st_mtime, UTC).isoformat() == row.mtime
+        same_time = written(status).isoformat() == row.mtime
         if status.st_size != row.size or not (same_time or sha256(file) == row.sha256):
             raise _changed([uri], record)
 

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from crpipe.campaign.raw_files import Entry
+from crpipe.campaign.raw_proofs import written
 from crpipe.core.errors import ChangedError, ListingError, TransferError, is_retryable
 from crpipe.source import local
 from crpipe.source.local import LocalSource, file_type_problem
@@ -50,6 +51,12 @@ def test_a_directory_that_cannot_be_listed_names_the_range_and_the_way_out(place
     lost = replace(place, folder=str(tmp_path / "lost"))
     with pytest.raises(ListingError, match=r"range R: .*lost cannot be listed \(No such file.*check source"):
         entries(lost)
+
+
+@pytest.mark.parametrize(("seconds", "year"), [(253_402_300_800, 9999), (-1e13, 1)])
+def test_a_time_without_a_date_is_the_nearest_one_that_has_one(seconds, year):
+    """Of a damaged clock or archive; ZFS, btrfs and tmpfs hold any."""
+    assert written(os.stat_result((*[0] * 8, seconds, 0))).year == year
 
 
 def test_a_link_to_itself_is_named_where_it_is_chosen(place, tmp_path):
