@@ -39,7 +39,7 @@ from crpipe.inference.measured import Measurement, measure
 from crpipe.inference.predictor import Predictor, predicted_columns, table_of
 from crpipe.loading.loader import RangeShards, count_held_out, held_out
 from crpipe.report.evaluations import Evaluation, score_table
-from crpipe.report.figure_context import FigureContext, figures_of
+from crpipe.report.figure_context import FORMATS, FigureContext, figures_of
 from crpipe.report.posterior import write_rows
 from crpipe.statistics.groups import effective_groups, group_numbers, halves
 from crpipe.train.answers import checked_columns, unmeasured
@@ -296,6 +296,7 @@ def _scores(evaluation: _Evaluation, compared: _Compared) -> dict[str, Measureme
         kind, other = floor
         with figures_of(FigureContext(formats=())):
             scores[kind] = _score(trained, other, folder / kind)
+    _remove_figures(folder)
     numbers = scores[floor[0]].numbers if floor else {}
     formats = [f".{each}" for each in ("svg", "csv", *campaign.config.evaluate.formats)]
     with figures_of(FigureContext(about, tuple(formats), numbers)):
@@ -311,6 +312,14 @@ def _scores(evaluation: _Evaluation, compared: _Compared) -> dict[str, Measureme
         with figures_of(FigureContext(formats=())):
             scores["baseline"] = _score(trained, baseline, folder / "baseline")
     return {"values": values, **scores}
+
+
+def _remove_figures(folder: Path) -> None:
+    """Remove figures of an earlier evaluation: one that is not plotted again shows other numbers."""
+    with disk_errors(folder):
+        for path in folder.glob("*"):
+            if path.suffix in FORMATS:
+                path.unlink(missing_ok=True)
 
 
 def _floor(config: Config, compared: _Compared) -> tuple[str, _Compared] | None:

@@ -187,12 +187,9 @@ def save(figure: Figure, path: Path) -> Path:
     if engine is not None and figure.axes:  # once for all formats
         engine.execute(figure)
         figure.set_layout_engine(None)  # with "none" each format would be drawn twice
-    for suffix, metadata in _METADATA.items():
-        if suffix not in formats():  # no older one beside the new ones
-            path.with_suffix(suffix).unlink(missing_ok=True)
-            continue
+    for suffix in (each for each in _METADATA if each in formats()):
         with atomic_write(path.with_suffix(suffix)) as part:
-            options: dict[str, Any] = {"metadata": metadata, "bbox_inches": box, "dpi": _DPI}
+            options: dict[str, Any] = {"metadata": _METADATA[suffix], "bbox_inches": box, "dpi": _DPI}
             figure.savefig(part, format=suffix[1:], **options)
     if isinstance(figure, NotedFigure) and ".csv" in formats():
         write_text(path.with_suffix(".csv"), _table(figure.rows))

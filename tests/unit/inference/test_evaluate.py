@@ -223,6 +223,21 @@ def test_fresh_events_take_the_place_of_held_out_ones(prepared, monkeypatch):
     assert table["path"].null_count == table.num_rows == 70
 
 
+def test_a_figure_that_is_not_plotted_again_is_not_left(prepared, monkeypatch):
+    def plot(name):
+        def score(self, truth, prediction, folder):
+            (folder / f"{name}.svg").write_text("<svg></svg>")
+            return {"error": 1.0}
+
+        monkeypatch.setattr(Counting, "score", score)
+
+    campaign = prepared()
+    for name in ("first", "second"):
+        plot(name)
+        folder = evaluate(campaign)
+    assert [path.name for path in folder.glob("*.svg")] == ["second.svg"]
+
+
 def test_lists_are_written_with_their_type_also_where_all_are_empty(prepared, monkeypatch):
     monkeypatch.setattr(Listing, "least", 6)  # few events have more items: half of the blocks have none
     folder = evaluate(prepared(Listing, evaluate={"batch_events": 20}))
