@@ -54,10 +54,15 @@ _BLOCK_BYTES = 16 << 20
 _WIDE = ("DOUBLE", "INT64")
 
 
-def muon_column(footer: pq.RowGroupMetaData) -> pq.ColumnChunkMetaData:
+def muon_column(file: pq.ParquetFile, group: int) -> pq.ColumnChunkMetaData:
     """Find the column of the values of muons in the footer of a row group."""
+    footer, prefix = file.metadata.row_group(group), f"{RAW_MUONS}."
+    beside = tuple(
+        f"{name}." for name in file.schema_arrow.names if name.startswith(prefix)
+    )  # such as muons.n
     for index in range(footer.num_columns):
-        if footer.column(index).path_in_schema.partition(".")[0] == RAW_MUONS:
+        path = f"{footer.column(index).path_in_schema}."
+        if path.startswith(prefix) and not path.startswith(beside):
             return footer.column(index)
     raise pa.ArrowInvalid(f"a row group has no column {RAW_MUONS}")
 
@@ -67,7 +72,7 @@ def decode(file: pq.ParquetFile, group: int, names: list[str]) -> Iterator[pa.Re
     footer = file.metadata.row_group(group)
     if footer.num_rows <= 0:  # below 0 in a damaged footer
         return iter(())
-    leaf = muon_column(footer)
+    leaf = muon_column(file, group)
     width = _BYTES_PER_WIDE_VALUE if leaf.physical_type in _WIDE else _BYTES_PER_VALUE
     large = leaf.num_values * width > _DECODE_BYTES
     return file.iter_batches(
@@ -90,9 +95,10 @@ def blocks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.concat_batches(held) if len(held) > 1 else held[0]
 
 
-def check_complete(path: Path, footer: pq.RowGroupMetaData, rows: int, values: int) -> None:
+def check_complete(path: Path, file: pq.ParquetFile, group: int, rows: int, values: int) -> None:
     """Compare what was decoded with the footer: each empty event takes one place in the column of values."""
-    expected = (footer.num_rows, muon_column(footer).num_values if footer.num_rows else 0)
+    listed = file.metadata.row_group(group).num_rows
+    expected = (listed, muon_column(file, group).num_values if listed else 0)
     if (rows, values) != expected:
         raise FormatError(
             f"{path}: the footer says {expected[0]} rows with {expected[1]} places for {RAW_MUONS}, "
@@ -145,14 +151,13 @@ class Bundles:
             names = self._columns(path, file)
             row = 0
             for group in range(file.num_row_groups):
-                footer = file.metadata.row_group(group)
                 read = values = 0
                 for batch in blocks(decode(file, group, names)):
                     events, places = self._events(batch, Location(path, row + read))
                     read += len(events)
                     values += places
                     yield events
-                check_complete(path, footer, read, values)
+                check_complete(path, file, group, read, values)
                 row += read
 
     def totals(self, path: Path, tables: Tables) -> tuple[int, int]:
@@ -164,7 +169,7 @@ class Bundles:
             by_arrow = file.metadata.created_by.startswith("parquet-cpp-arrow")
             leaves = [
                 (column.num_values, column.statistics)
-                for column in (muon_column(group) for group in groups if group.num_rows)
+                for column in (muon_column(file, at) for at, group in enumerate(groups) if group.num_rows)
             ]
         has_counts = all(statistics is not None and statistics.has_null_count for _, statistics in leaves)
         nulls = sum(statistics.null_count for _, statistics in leaves) if has_counts else 0

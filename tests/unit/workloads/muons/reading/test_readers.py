@@ -95,8 +95,8 @@ def test_totals_where_empty_events_are_no_nulls(tmp_path, monkeypatch):
     path, plain = tmp_path / "a.parquet", parquet.muon_column
     pl.from_arrow(nested(*make_events([0, 3, 0, 1, 0]))).write_parquet(path)
 
-    def without_nulls(footer):
-        leaf = plain(footer)
+    def without_nulls(file, group):
+        leaf = plain(file, group)
         statistics = SimpleNamespace(has_null_count=True, null_count=0)
         return SimpleNamespace(
             num_values=leaf.num_values, physical_type=leaf.physical_type, statistics=statistics
@@ -431,6 +431,9 @@ def test_columns_that_are_not_read_are_noted(tmp_path):
     table = nested(*make_events(MULTIPLICITY)).append_column("weight", pa.array([1.0] * 9))
     pq.write_table(table, tmp_path / "a.parquet")
     assert read(tmp_path / "a.parquet")[1] == ["columns that are not read: weight"]
+    table = table.rename_columns([*table.column_names[:4], "muons.n"]).select([4, 0, 1, 2, 3])
+    pq.write_table(table, tmp_path / "b.parquet")
+    assert read(tmp_path / "b.parquet")[1] == ["columns that are not read: muons.n"]
 
 
 def test_a_value_of_the_primary_that_is_also_a_column(tmp_path):
