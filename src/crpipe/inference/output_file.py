@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from crpipe.core.causes import is_present
+from crpipe.core.causes import OF_FORM, is_present, refuse_machine_error, retry_io
 from crpipe.core.errors import ConfigError, FormatError, require
 from crpipe.core.files import atomic_write, digest, remove_tree
 from crpipe.core.text import counted
-from crpipe.events.shard_reader import values_of
+from crpipe.events.shard_reader import DAMAGE, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -163,7 +163,7 @@ def write_in_parts(
         path = folder / f"part-{number:06d}.parquet"
         paths.append(path)
         numbered = counting(group)
-        if is_present(path):
+        if is_present(path) and _is_whole(path):
             collections.deque(numbered, maxlen=0)  # read, to count its events and compare their keys
         else:
             _write_part(path, (table for index, block in numbered for table in rows(index, block)), out)
@@ -178,9 +178,22 @@ def write_in_parts(
 def _write_part(path: Path, tables: Iterator[pa.Table], out: Path) -> None:
     first = next(tables)
     refuse_columns(first.schema, out)
-    with atomic_write(path) as part, pq.ParquetWriter(part, first.schema, **_PARQUET) as writer:
+    with (
+        atomic_write(path) as part,
+        pq.ParquetWriter(part, first.schema, write_page_checksum=True, **_PARQUET) as writer,
+    ):
         for table in itertools.chain([first], tables):
             writer.write_table(table)
+
+
+def _is_whole(part: Path) -> bool:
+    """Return whether a part of an earlier call can be read; one that is damaged is made again."""
+    try:
+        retry_io(lambda: collections.deque(_tables([part], pq.read_schema(part)), maxlen=0), part)
+    except DAMAGE as error:
+        refuse_machine_error(error, part, OF_FORM, OF_FORM)
+        return False
+    return True
 
 
 def refuse_columns(schema: pa.Schema, out: Path) -> None:
@@ -219,7 +232,7 @@ def _join(parts: list[Path], out: Path, metadata: Mapping[str, Any]) -> None:
 def _tables(parts: list[Path], schema: pa.Schema) -> Iterator[pa.Table]:
     """Read the parts, one small table after the other."""
     for path in parts:
-        with pq.ParquetFile(path, pre_buffer=False) as file:
+        with pq.ParquetFile(path, pre_buffer=False, page_checksum_verification=True) as file:
             if not file.schema_arrow.equals(schema):
                 raise FormatError(
                     f"{path}: other columns than in {parts[0]}; delete {path.parent.parent} and run the "

@@ -164,6 +164,23 @@ def test_a_killed_prediction_continues_and_ends_the_same(job, monkeypatch, out):
     assert not list(job.out.parent.glob("*.parts"))
 
 
+def test_a_damaged_part_of_a_killed_prediction_is_made_again(job, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(output_file, "BLOCKS_PER_PART", 2)
+    job = job()
+    with monkeypatch.context() as patch:
+        patch.setattr(output_file, "_join", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run(job)
+    next(job.out.parent.glob("*.parts/*/part-000001.parquet")).write_bytes(b"")
+    run(job)
+    whole = sha256(job.out)
+    run(job)
+    assert sha256(job.out) == whole
+
+
 def test_whole_events_become_lists_which_csv_cannot_hold(job):
     job = job(Echo)
     run(job)
