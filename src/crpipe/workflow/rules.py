@@ -7,6 +7,7 @@ import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
 
 import yaml
 
@@ -168,8 +169,14 @@ def only_looks(words: Iterable[str]) -> bool:
     return any(word.partition("=")[0] in _LOOKING for word in words)
 
 
-# Where `crpipe run` hands on what --set said: of other values of --config Snakemake makes text or numbers.
+# Where `crpipe run` hands on what --set said: of other values of --config Snakemake makes text or numbers,
+# and for a job of a cluster it quotes a quotation mark as no shell reads it.
 GIVEN = "crpipe_set"
+
+
+def hand_on(texts: Iterable[str]) -> str:
+    """Write overrides as one value of Snakemake's --config."""
+    return f"{GIVEN}={','.join(quote(text, safe='') for text in texts)}"
 
 
 def overrides(files: Iterable[Path], config: Mapping[str, Any]) -> list[str]:
@@ -180,7 +187,8 @@ def overrides(files: Iterable[Path], config: Mapping[str, Any]) -> list[str]:
         for name, value in flatten(config)
         if name != GIVEN and (name not in written or written[name] != value)
     }
-    return [*config.get(GIVEN, ()), *(f"{name}={one_line(value)}" for name, value in changed.items())]
+    given = map(unquote, filter(None, str(config.get(GIVEN, "")).split(",")))
+    return [*given, *(f"{name}={one_line(value)}" for name, value in changed.items())]
 
 
 def one_line(value: Any) -> str:

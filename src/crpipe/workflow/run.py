@@ -36,7 +36,7 @@ from crpipe.setup.init import PROFILES
 from crpipe.source.counting import check_source, ensure_counted
 from crpipe.workflow.head import end_early, head_stop, what_stopped
 from crpipe.workflow.monitor import RUN
-from crpipe.workflow.rules import GIVEN, TARGETS, one_line
+from crpipe.workflow.rules import TARGETS, hand_on
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,7 +97,7 @@ class RunRequest:
         if self.files:
             words += ["--configfile", *map(str, self.files)]
         if self.overrides:
-            words += ["--config", f"{GIVEN}={one_line([*self.overrides])}"]
+            words += ["--config", hand_on(self.overrides)]
         if self.profile:
             words += ["--profile", self.profile]
         if self.cores:

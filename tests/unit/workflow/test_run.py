@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from snakemake import cli
+from snakemake_interface_executor_plugins.utils import format_cli_arg
 
 from crpipe.campaign.campaign import Campaign
 from crpipe.core.errors import ConfigError, DiskError, MissingExtra
@@ -71,7 +73,7 @@ def test_the_command_line_names_configuration_profile_and_options(request_):
     cluster = replace(asked, profile="slurm", cores="4", dry_run=False)
     assert cluster.words(["train_all"]) == [
         *("train_all", "--logger", "crpipe", "--configfile", "a.yaml", "b.yaml"),
-        *("--config", "crpipe_set=[ranges.last=9]", "--profile", "slurm", "--jobs", "4"),
+        *("--config", "crpipe_set=ranges.last%3D9", "--profile", "slurm", "--jobs", "4"),
     ]
     plain = replace(request_, overrides=(), cores="2", more=("--retries", "3"))
     assert plain.words([])[2:] == ["--cores", "2", "--dry-run", "--retries", "3"]
@@ -88,6 +90,8 @@ def test_what_set_says_reaches_the_workflow_as_it_was_typed(request_):
     )
     _, args = cli.parse_args(replace(request_, overrides=texts).words([]))
     assert overrides([], cli.parse_config(args.config)) == [*texts]
+    words = shlex.split(format_cli_arg("--config", args.config))  # of a job of a cluster
+    assert overrides([], cli.parse_config(words[1:])) == [*texts]
 
 
 def test_a_file_of_comments_alone_is_not_handed_to_snakemake(request_, monkeypatch):
