@@ -315,7 +315,7 @@ def compare(
     "check",
     f"{RANGE} --jobs 4",
     reads="ranges, train",
-    raises=[DataError, SourceError, AccessError],
+    raises=[DataError, SourceError, MachineError, AccessError],
     page="operations.md#check-that-all-is-there",
 )
 def check(

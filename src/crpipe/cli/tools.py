@@ -95,7 +95,7 @@ def _listed(files: list[DeletableFile], what: str) -> str:
     tools,
     "sync",
     reads="sync, source",
-    raises=[SourceError, MachineError, AccessError],
+    raises=[SourceError, MachineError, LeaseError, AccessError],
     page="pelican.md#send-results-back",
 )
 def sync(

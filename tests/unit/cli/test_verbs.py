@@ -46,6 +46,11 @@ def test_an_example_is_a_legal_call(name):
     COMMANDS[name].make_context(name, words[1 + len(verb) :])
 
 
+def test_a_second_sync_and_an_unreadable_file_have_their_exit_codes_in_the_help():
+    assert errors.LeaseError.exit_code in VERBS["sync"].exits
+    assert errors.MachineError.exit_code in VERBS["check"].exits
+
+
 def test_every_exit_code_of_an_error_is_explained():
     codes = {getattr(error, "exit_code", 0) for error in vars(errors).values() if isinstance(error, type)}
     assert codes <= set(EXITS)
