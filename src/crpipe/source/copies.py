@@ -330,16 +330,19 @@ class Copies:
                 deadline=self._deadline,
             )
         except TemporaryFailure as error:
+            failure = f"{entry.uri}: {str(error).removeprefix(f'{entry.uri}: ')}"
             if error.kind is Failure.DENIED:
-                raise AccessError(f"{entry.uri}: {error}; renew it, see `crpipe token`") from error
+                raise AccessError(f"{failure}; renew it, see `crpipe token`") from error
+            if error.kind is Failure.MISSING:
+                raise TransferError(f"{failure}; {self._rules.remedy}{self._rules.hint}") from error
             # A source that is out of reach means nothing for the file: it is never set aside for that.
             self._refuse_machine_error(entry, error)
             if error.is_outage:
                 raise OutageError(
-                    f"{entry.uri}: {error}; what is verified stays: run the same command again later"
+                    f"{failure}; what is verified stays: run the same command again later"
                 ) from error
             kind = TransferError if error.kind is Failure.WRONG_BYTES else _FailingError
-            raise kind(f"{entry.uri}: {error}; run the same command again later{self._rules.hint}") from error
+            raise kind(f"{failure}; run the same command again later{self._rules.hint}") from error
         except ChangedError as error:
             raise ChangedError(f"{error}; {self._rules.remedy}") from error
         except TransferError as error:

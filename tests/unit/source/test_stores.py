@@ -157,6 +157,17 @@ def test_what_is_not_there_is_named(store, name, uri, message):
         listed(store(uri=uri), name)
 
 
+def test_an_object_that_is_gone_since_its_listing_is_named_as_that(store, bucket, name):
+    put(bucket, "soon.gone", b"x")
+    config = store(uri="s3://bucket/sim/{range}/*.gone")
+    listed(config, name)
+    bucket.client.delete_object(Bucket="bucket", Key=f"{FOLDER}/soon.gone")
+    with pytest.raises(
+        TransferError, match=r"^s3://\S+: not there .*; restore what is damaged or gone, then"
+    ):
+        stage_range(opened(config), str(name), NullProgress())
+
+
 def test_credentials_that_are_missing_are_told(store, name, monkeypatch, tmp_path):
     for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(variable)
