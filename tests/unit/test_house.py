@@ -28,7 +28,7 @@ BUDGET = {
     "config": (9, 1840),
     "events": (12, 1990),
     "campaign": (13, 2940),
-    "source": (28, 7100),
+    "source": (28, 7105),
     "split": (14, 3595),
     "loading": (5, 1115),
     "report": (23, 5785),
