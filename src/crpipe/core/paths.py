@@ -53,6 +53,8 @@ OUTLIERS = "outliers"  # also the name of the last link of the training chain
 def command_for(path: Path) -> str:
     """Return the command that makes a JSON file of a campaign again; empty where its path shows none."""
     name, folder = path.parent.name, path.parents[1].name if len(path.parents) > 1 else ""
+    if path.match(f"evaluation/*/{FINISHED}/*"):
+        name, folder = folder, "evaluation"
     if name == "ranges":
         return f"crpipe train {path.name.removesuffix(BEST).removesuffix('.json')}"
     if name in ("ledgers", "multiplicity"):

@@ -69,6 +69,7 @@ def test_no_two_files_share_a_place():
         (PATHS.outlier_manifest("consolidated"), "crpipe consolidate"),
         (PATHS.threshold(), "crpipe threshold"),
         (PATHS.evaluation("outliers") / "metrics.json", "crpipe evaluate outliers"),
+        (PATHS.evaluation("outliers") / ".finished" / "key.json", "crpipe evaluate outliers"),
         (PATHS.campaign(), ""),
         (Path("metrics.json"), ""),
     ],
