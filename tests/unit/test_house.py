@@ -24,7 +24,7 @@ DIALECT = re.compile(r"(Give|Say|Spell|Let|Tell|Take note)\b|Make\b.*\bagain\b")
 EMPTY_NAMES = frozenset(("found", "made", "told", "own", "place"))
 # Modules and lines of each room, at most; a commit that needs more says for what. The aim is 38,000 lines.
 BUDGET = {
-    "core": (12, 2790),
+    "core": (12, 2795),
     "config": (9, 1840),
     "events": (12, 1990),
     "campaign": (13, 2940),
