@@ -42,11 +42,19 @@ def name_user() -> None:
             os.environ.setdefault("HOME", "/")  # as container engines set it
 
 
+def forget_ranks() -> None:
+    """Remove what a site's scripts say of ranks: those of a training are torchrun's, which names its run."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+            os.environ.pop(name, None)
+
+
 def main() -> None:
     """Run the command line; Ctrl-C while its libraries are imported ends it in silence."""
     open_streams()
     use_utf8()
     name_user()
+    forget_ranks()
     try:
         # Imported here: most of the time before the first line of output is spent on it.
         from crpipe.cli import importing  # noqa: PLC0415

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from crpipe.__main__ import name_user
+from crpipe.__main__ import forget_ranks, name_user
 from crpipe.cli import importing
 from fault_campaign import LEFT_OUT, STEPS
 from named import READERS, SIMULATOR
@@ -392,3 +392,12 @@ def test_signs_that_the_output_s_encoding_lacks_are_replaced():
     environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=False)
     assert done.stdout == b"half a bar: ?\n"
+
+
+def test_ranks_are_those_of_torchrun_alone(monkeypatch):
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    for run, size in (("none", "2"), ("", None)):  # the second: exported for another program
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        monkeypatch.setenv("TORCHELASTIC_RUN_ID", run) if run else monkeypatch.delenv("TORCHELASTIC_RUN_ID")
+        forget_ranks()
+        assert os.environ.get("WORLD_SIZE") == size
