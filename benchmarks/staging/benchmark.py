@@ -176,7 +176,7 @@ def compare(run: Run, kind: str, given: dict[str, int], rounds: int) -> None:
     certificate = str(LoopbackFederation(folder / "federation").certificate)
     sides = {}
     for name in CONTENDERS:
-        own = folder / "contenders" / name.replace(" ", "-")
+        own = folder / "contenders" / kind / name.replace(" ", "-")
         own.mkdir(parents=True, exist_ok=True)
         if not (own / "federation").exists():
             (own / "federation").symlink_to(folder / "federation")
