@@ -148,7 +148,11 @@ def test_the_workflow_reads_the_files_that_the_verbs_read(begun, variable, words
     ("text", "code", "said"),
     [
         (b"# run: night\n", 0, "train_all"),
-        ("# für die Nacht\n".encode("latin-1"), 2, "crpipe: night.yaml: not valid YAML: 'utf-8' codec"),
+        (
+            "# für die Nacht\n".encode("latin-1"),
+            2,
+            "crpipe: night.yaml: not valid YAML: line 1: not in UTF-8",
+        ),
         (b"run: night\n\tseed: 2\n", 2, "crpipe: night.yaml: not valid YAML: line 2, column 1: "),
     ],
 )

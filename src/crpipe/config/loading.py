@@ -385,8 +385,8 @@ def _merge(into: Tree, tree: Tree, source: str, origin: dict[str, str], prefix: 
     """Merge a tree into another one, key by key; what several names share in YAML is copied for each."""
     for name, value in tree.items():
         dotted = f"{prefix}{name}"
-        if value is None and dotted in _SECTIONS:
-            continue  # all of its keys are commented out
+        if value is None and dotted in SECTIONS:
+            continue
         origin[dotted] = source
         if isinstance(value, dict):
             if not isinstance(into.get(name), dict):
@@ -404,4 +404,5 @@ def _sections(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
             yield from _sections(type(info.default), f"{prefix}{name}.")
 
 
-_SECTIONS = frozenset((*NAMED, *_sections(Config)))
+# Of which null, all of whose keys are commented out, changes nothing.
+SECTIONS = frozenset((*NAMED, *_sections(Config)))

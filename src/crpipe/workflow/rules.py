@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote
 
 import yaml
 
-from crpipe.config.loading import flatten, read_tree
+from crpipe.config.loading import SECTIONS, flatten, read_tree
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
@@ -186,6 +186,7 @@ def overrides(files: Iterable[Path], config: Mapping[str, Any]) -> list[str]:
         name: None if value == "null" else value
         for name, value in flatten(config)
         if name != GIVEN and (name not in written or written[name] != value)
+        if value is not None or name not in SECTIONS
     }
     given = map(unquote, filter(None, str(config.get(GIVEN, "")).split(",")))
     return [*given, *(f"{name}={one_line(value)}" for name, value in changed.items())]

@@ -368,3 +368,9 @@ def test_ranks_on_several_nodes_are_left_to_a_job_that_has_them(monkeypatch):
     start_ranks(1, 1, "7")
     monkeypatch.setenv("WORLD_SIZE", "6")
     start_ranks(2, 3, "7")
+
+
+def test_a_section_whose_keys_are_all_commented_out_is_no_override(tmp_path):
+    path = tmp_path / "crpipe.yaml"
+    path.write_text("seed: 2\nreader:\n  # option: 1\n")
+    assert overrides([path], {"seed": 2, "reader": None}) == []
