@@ -58,7 +58,7 @@ def test_the_evaluation_has_the_numbers_and_figures_of_the_page(campaign):
     section = PAGE.partition("## How good it is\n")[2].partition("\n## ")[0]
     cells = re.findall(r"^\| (.*?) \|", section, re.MULTILINE)
     shown = {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} - {"gaussian_nll"}
-    shown -= {"energy_coverage_68"} if metrics["events"] < 20 else set()  # all of few are inside
+    shown -= {"energy_coverage_68"} if metrics["groups"] < 20 else set()  # all of few are inside
     of_the_angle = {
         "theta_resolution",
         "phi_resolution",
