@@ -33,7 +33,7 @@ BUDGET = {
     "loading": (5, 1115),
     "report": (23, 5785),
     "train": (22, 4930),
-    "inference": (15, 3340),
+    "inference": (15, 3345),
     "statistics": (6, 910),
     "check": (7, 1730),
     "packs": (6, 1430),

@@ -247,8 +247,6 @@ def _settings(config: Config, ranges: Sequence[str]) -> dict[str, Any]:
     if config.evaluate.fresh_groups:  # younger than results that were made without it
         settings["fresh_groups"] = config.evaluate.fresh_groups
         del settings["events"]
-    if config.evaluate.formats != type(config.evaluate)().formats:  # as young
-        settings["formats"] = config.evaluate.formats
     as_recorded: dict[str, Any] = json.loads(json.dumps(settings, default=str))
     return as_recorded
 
@@ -296,7 +294,7 @@ def _scores(evaluation: _Evaluation, compared: _Compared) -> dict[str, Measureme
         kind, other = floor
         with figures_of(FigureContext(formats=())):
             scores[kind] = _score(trained, other, folder / kind)
-    _remove_figures(folder)
+    before = {path: _version(path) for path in folder.glob("*") if path.suffix in FORMATS}
     numbers = scores[floor[0]].numbers if floor else {}
     formats = [f".{each}" for each in ("svg", "csv", *campaign.config.evaluate.formats)]
     with figures_of(FigureContext(about, tuple(formats), numbers)):
@@ -307,6 +305,7 @@ def _scores(evaluation: _Evaluation, compared: _Compared) -> dict[str, Measureme
                 events = (block for _, block in sample)
                 shown = show_events(trained, pair, events, weight, folder, values.numbers)
             values = replace(values, numbers=values.numbers | shown)
+    _remove_unchanged(before)
     if compared.baseline is not None:
         baseline = replace(compared, prediction=compared.baseline)
         with figures_of(FigureContext(formats=())):
@@ -314,12 +313,18 @@ def _scores(evaluation: _Evaluation, compared: _Compared) -> dict[str, Measureme
     return {"values": values, **scores}
 
 
-def _remove_figures(folder: Path) -> None:
-    """Remove figures of an earlier evaluation: one that is not plotted again shows other numbers."""
-    with disk_errors(folder):
-        for path in folder.glob("*"):
-            if path.suffix in FORMATS:
-                path.unlink(missing_ok=True)
+def _version(figure: Path) -> tuple[int, int]:
+    """Return what differs where a figure was written again, in place of the old one or into it."""
+    status = figure.stat()
+    return status.st_ino, status.st_mtime_ns
+
+
+def _remove_unchanged(figures: Mapping[Path, tuple[int, int]]) -> None:
+    """Remove the figures that are still what they were: not plotted again, they show other numbers."""
+    for path, version in figures.items():
+        with disk_errors(path):
+            if _version(path) == version:
+                path.unlink()
 
 
 def _floor(config: Config, compared: _Compared) -> tuple[str, _Compared] | None:

@@ -232,10 +232,14 @@ def test_a_figure_that_is_not_plotted_again_is_not_left(prepared, monkeypatch):
         monkeypatch.setattr(Counting, "score", score)
 
     campaign = prepared()
-    for name in ("first", "second"):
+    for name in ("first", "second", "second"):
         plot(name)
         folder = evaluate(campaign)
-    assert [path.name for path in folder.glob("*.svg")] == ["second.svg"]
+        assert [path.stem for path in folder.glob("*.svg")] == [name]
+    monkeypatch.setattr(Counting, "score", lambda *_: {}["stopped"])
+    with pytest.raises(PluginError):
+        evaluate(campaign)
+    assert (folder / "second.svg").exists()  # beside the numbers of its own evaluation
 
 
 def test_lists_are_written_with_their_type_also_where_all_are_empty(prepared, monkeypatch):

@@ -36,7 +36,7 @@ _RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)")
 
 
 class Renewed(TemporaryFailure):
-    """The next request is another one, with a new token or less asked: at once, the try does not count."""
+    """Try again at once, with a new token, or asking for less; the try does not count."""
 
     def __init__(self, reason: str = "the token was replaced") -> None:
         super().__init__(reason, Failure.PROGRESS_MADE)
@@ -319,7 +319,7 @@ class Transfer:
         if token and self._tokens.reload(token):
             raise Renewed
         if not token:
-            self._silent.discard(server)  # what it answered to nobody
+            self._silent.discard(server)  # it may have refused because no token was sent
             try_with_token(uri, answer.status, space, self._tokens)
         if space.avoid(server):
             raise TemporaryFailure(f"{server}: answers {answer.status}", Failure.PROGRESS_MADE)
