@@ -58,7 +58,8 @@ FAULTS ?= 6000
 FAULT_SEED ?= 1
 
 # In the order of tests/support/long_tests.py.
-PYTEST = $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
+# Three processes on two cores: one has the core of those that wait for servers, kills and clocks.
+PYTEST = $(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 
 # Its slow tests are part of test-all, all others of test.
 TESTS := tests/unit tests/properties tests/fuzz tests/outside src/crpipe/contract
@@ -96,9 +97,8 @@ demo-pelican: $(READY)
 test: $(READY)
 	$(PYTEST) -m "not slow" $(TESTS)
 
-# Tests of whole campaigns wait for servers, kills and clocks: a third process has their cores meanwhile.
 test-all: $(READY)
-	$(PYTEST) -n 3 -m slow --ignore tests/integration/test_slurm_failures.py tests/golden tests/integration \
+	$(PYTEST) -m slow --ignore tests/integration/test_slurm_failures.py tests/golden tests/integration \
 		$$(grep -rlw slow --include='test_*.py' $(TESTS))
 
 # outside of the clone, as the test does it: some messages name the nearest campaign
